@@ -1,0 +1,31 @@
+# Every target works on a fresh machine with Python 3.11+, gcc and make.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: demo test check bench clean
+demo: $(INSTALLED)
+	$(BIN)/tokenswarm demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest tests
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -q tests/unit tests/contract -m "not slow"
+
+bench: $(INSTALLED)
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+# A current pip resolves and unpacks this stack several times as fast as the one Python ships with.
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -qq --upgrade pip
+	$(BIN)/python -m pip install -qq --no-compile --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info

@@ -1,0 +1,1 @@
+"""Parquet in; numbers, verdicts, the knee and the report out."""

@@ -1,0 +1,1 @@
+"""Ray: engine replicas, load workers, sweeps, the run directory and the command line."""

@@ -1,0 +1,1 @@
+"""Decoder architectures the engine can run."""

@@ -1,0 +1,1 @@
+"""Locustfiles: thin entry points for the locust command."""

@@ -1,0 +1,1 @@
+"""Wire protocols of LLM services, one module each."""

@@ -1,0 +1,123 @@
+"""The row that every planned request becomes, its Arrow schema, and the journal that holds rows before they are Parquet.
+
+Times end in ``_ns`` and are integers on one machine's monotonic clock; the wall-clock anchor of the process that wrote
+them is in the file's metadata. ``None`` means not applicable or not seen; 0 never stands for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import orjson
+import pyarrow as pa
+
+Outcome = Literal[
+    "ok", "timeout", "connect", "rejected", "server", "truncated", "protocol", "cancelled", "unsent"
+]
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
+PROMPT_CLASSES = ("short", "medium", "long")
+
+#: Schema metadata key: wall clock minus monotonic clock of the writing process, in ns.
+WALL_ANCHOR_KEY = b"tokenswarm.wall_anchor_ns"
+
+
+@dataclass(slots=True)
+class Record:
+    """One planned request, from its intended time to its end."""
+
+    run_id: str
+    level: int
+    worker: str
+    request_id: str
+    prompt_class: str
+    prompt_id: str
+    target: str
+    model: str
+    protocol: str
+    attempt: int = 1
+    #: When the schedule wanted the request to leave; in a closed loop, when its user became free.
+    intended_ns: int = 0
+    sent_ns: int | None = None
+    first_byte_ns: int | None = None
+    first_token_ns: int | None = None
+    first_visible_ns: int | None = None
+    last_token_ns: int | None = None
+    end_ns: int | None = None
+    #: Arrival of each chunk that carried generated content.
+    chunk_ns: list[int] | None = None
+    #: Tokens in each of those chunks, where the server tells.
+    chunk_tokens: list[int] | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    #: Where completion_tokens comes from: "usage", "tokenizer" or "chunks".
+    token_source: str | None = None
+    cached_tokens: int | None = None
+    max_tokens: int | None = None
+    finish_reason: str | None = None
+    outcome: str = "unsent"
+    http_status: int | None = None
+    error: str | None = None
+    bytes_in: int = 0
+    #: "kernel": times of reception are the kernel's; "user": the process's own.
+    clock_source: str | None = None
+    #: Greatest error of a token time in this row.
+    clock_error_ns: int | None = None
+    #: Requests of this process in flight when this one was sent, itself included.
+    in_flight_at_send: int | None = None
+    dns_ns: int | None = None
+    connect_ns: int | None = None
+    tls_ns: int | None = None
+    server_queue_ns: int | None = None
+    server_prefill_ns: int | None = None
+
+
+_INT64_LIST = pa.list_(pa.int64())
+_TYPES: dict[str, pa.DataType] = {
+    "level": pa.int32(),
+    "attempt": pa.int32(),
+    "http_status": pa.int32(),
+    "chunk_ns": _INT64_LIST,
+    "chunk_tokens": pa.list_(pa.int32()),
+}
+_STRINGS = {
+    "run_id", "worker", "request_id", "prompt_class", "prompt_id", "target", "model", "protocol", "token_source",
+    "finish_reason", "outcome", "error", "clock_source",
+}  # fmt: skip
+
+SCHEMA = pa.schema(
+    [(f.name, _TYPES.get(f.name, pa.string() if f.name in _STRINGS else pa.int64())) for f in fields(Record)]
+)
+
+
+def journal_line(record: Record) -> bytes:
+    """One line of JSON; complete exactly when it ends in a newline."""
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def journal_header(wall_anchor_ns: int) -> bytes:
+    """The first line of a journal: the anchor that its rows' times need."""
+    return orjson.dumps({"wall_anchor_ns": wall_anchor_ns}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def to_table(rows: Iterable[Record | dict[str, Any]], wall_anchor_ns: int) -> pa.Table:
+    """Rows as one Arrow table in ``SCHEMA``, the anchor in its metadata."""
+    dicts = [asdict(row) if isinstance(row, Record) else row for row in rows]
+    schema = SCHEMA.with_metadata({WALL_ANCHOR_KEY: str(wall_anchor_ns)})
+    return pa.Table.from_pylist(dicts, schema=schema)
+
+
+def read_journal(path: Path) -> pa.Table:
+    """What a journal holds. A last line that a killed process left incomplete was never acknowledged and is dropped.
+
+    Raises:
+        ValueError: the journal has no header, so its times cannot be placed.
+    """
+    header, *lines = path.read_bytes().split(b"\n")[:-1] or [b""]
+    try:
+        anchor = orjson.loads(header)["wall_anchor_ns"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: no journal header in its first line") from error
+    return to_table((orjson.loads(line) for line in lines), anchor)
