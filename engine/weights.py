@@ -1,0 +1,118 @@
+"""From a model folder or hub id to a decoder on its device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from engine.errors import ConfigError
+from engine.models.decoder import Decoder, DecoderShape, rope_tables
+
+SUPPORTED = ("LlamaForCausalLM",)
+
+
+def resolve_model(model: str) -> Path:
+    """The folder of a model: "demo", a local folder, or a hub id, which is fetched.
+
+    Raises:
+        ConfigError: there is no such folder, it holds no model, or the hub does not give it.
+    """
+    if model == "demo":
+        from engine.demo_model import ensure_demo_model
+
+        return ensure_demo_model()
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ConfigError(f"model folder {model!r} has no config.json; give a folder in Hugging Face layout")
+        return path
+    if looks_like_path(model):
+        raise ConfigError(f"model folder {model!r} does not exist; give an existing folder, a hub id or 'demo'")
+    return _fetch(model)
+
+
+def looks_like_path(model: str) -> bool:
+    """A hub id is ``name`` or ``owner/name``; anything else can only be meant as a folder."""
+    return model.startswith((".", "/", "~")) or model.count("/") != 1
+
+
+def _fetch(model: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.jinja", "tokenizer*"]))
+    except Exception as error:
+        raise ConfigError(f"model {model!r} is no local folder, and the hub did not give it: {error}") from error
+
+
+def load_config(path: Path) -> Any:
+    """The checkpoint's config through transformers, never running code from the folder.
+
+    Raises:
+        ConfigError: the architecture is not supported.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    names = config.architectures or ["unnamed"]
+    if names[0] not in SUPPORTED:
+        raise ConfigError(f"architecture {names[0]} of {path} is not supported; supported: {', '.join(SUPPORTED)}")
+    if getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False):
+        raise ConfigError(f"{path}: attention_bias and mlp_bias are not supported; use a model without them")
+    return config
+
+
+def load_decoder(path: Path, config: Any, dtype: torch.dtype, device: torch.device, max_length: int) -> Decoder:
+    """Build the decoder, its weights read tensor by tensor from memory-mapped files."""
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    shape = decoder_shape(config)
+    rotary = LlamaRotaryEmbedding(config)
+    cos, sin = rope_tables(rotary.inv_freq, rotary.attention_scaling, max_length)
+    return Decoder(shape, _weight_reader(path, dtype, device), (cos.to(device), sin.to(device)))
+
+
+def decoder_shape(config: Any) -> DecoderShape:
+    return DecoderShape(
+        num_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        num_heads=config.num_attention_heads,
+        num_kv_heads=config.num_key_value_heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        vocab_size=config.vocab_size,
+        max_position=config.max_position_embeddings,
+        norm_eps=config.rms_norm_eps,
+        tied_embeddings=bool(config.tie_word_embeddings),
+    )
+
+
+def _weight_reader(path: Path, dtype: torch.dtype, device: torch.device) -> Callable[[str], torch.Tensor]:
+    files = _weight_files(path)
+    handles: dict[Path, Any] = {}
+
+    def get(name: str) -> torch.Tensor:
+        if name not in files:
+            raise ConfigError(f"{path}: weight {name} is missing")
+        file = files[name]
+        if file not in handles:
+            handles[file] = safe_open(file, framework="pt")
+        return handles[file].get_tensor(name).to(device=device, dtype=dtype)
+
+    return get
+
+
+def _weight_files(path: Path) -> dict[str, Path]:
+    """Which safetensors file holds which weight."""
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        return {name: path / file for name, file in json.loads(index.read_text())["weight_map"].items()}
+    single = path / "model.safetensors"
+    if not single.is_file():
+        raise ConfigError(f"{path} has no model.safetensors (nor an index of shards); convert the weights first")
+    with safe_open(single, framework="pt") as handle:
+        return dict.fromkeys(handle.keys(), single)
