@@ -137,7 +137,9 @@ class LLMEngine:
 
     def _row(self, start_ns: int, schedule: Schedule) -> StepRow:
         """The timeline's row; a chunk is prefill while it computes tokens of the prompt."""
-        prefill = sum(c.num_tokens for c in schedule.chunks if c.request.num_computed_tokens < c.request.num_prompt_tokens)
+        prefill = sum(
+            c.num_tokens for c in schedule.chunks if c.request.num_computed_tokens < c.request.num_prompt_tokens
+        )
         total = sum(chunk.num_tokens for chunk in schedule.chunks)
         self._num_preemptions += schedule.num_preempted
         stats = self.stats()
@@ -200,7 +202,9 @@ def _resolve(config: EngineConfig, shape: DecoderShape, dtype: torch.dtype, devi
         device=str(device),
         threads=torch.get_num_threads(),
         num_kv_blocks=num_blocks,
-        max_model_len=min(config.max_model_len or shape.max_position, shape.max_position, num_blocks * config.block_size),
+        max_model_len=min(
+            config.max_model_len or shape.max_position, shape.max_position, num_blocks * config.block_size
+        ),
     )
 
 

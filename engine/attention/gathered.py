@@ -64,9 +64,7 @@ def _padded(table: list[int], length: int) -> list[int]:
     return table[:length] + [NULL_BLOCK] * (length - len(table))
 
 
-def _run(
-    row: int, position: int, stop: int, table: list[int], block_size: int, device: torch.device
-) -> QueryGroup:
+def _run(row: int, position: int, stop: int, table: list[int], block_size: int, device: torch.device) -> QueryGroup:
     queries = torch.arange(position, stop)
     keys = torch.arange(len(table) * block_size)
     mask = (keys[None, :] <= queries[:, None])[None, None]
