@@ -1,4 +1,4 @@
-"""The row that every planned request becomes, its Arrow schema, and the journal that holds rows before they are Parquet.
+"""The row that every planned request becomes, its Arrow schema, and the journal that holds rows before Parquet does.
 
 Times end in ``_ns`` and are integers on one machine's monotonic clock; the wall-clock anchor of the process that wrote
 them is in the file's metadata. ``None`` means not applicable or not seen; 0 never stands for that.
@@ -6,17 +6,16 @@ them is in the file's metadata. ``None`` means not applicable or not seen; 0 nev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import orjson
 import pyarrow as pa
 
-Outcome = Literal[
-    "ok", "timeout", "connect", "rejected", "server", "truncated", "protocol", "cancelled", "unsent"
-]
+Outcome = Literal["ok", "timeout", "connect", "rejected", "server", "truncated", "protocol", "cancelled", "unsent"]
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 PROMPT_CLASSES = ("short", "medium", "long")
 
@@ -109,15 +108,27 @@ def to_table(rows: Iterable[Record | dict[str, Any]], wall_anchor_ns: int) -> pa
     return pa.Table.from_pylist(dicts, schema=schema)
 
 
-def read_journal(path: Path) -> pa.Table:
-    """What a journal holds. A last line that a killed process left incomplete was never acknowledged and is dropped.
+def journal_batches(path: Path, rows_per_batch: int = 20_000) -> Iterator[pa.Table]:
+    """What a journal holds, in tables of bounded size.
+
+    A last line that a killed process left incomplete was never acknowledged and is dropped.
 
     Raises:
-        ValueError: the journal has no header, so its times cannot be placed.
+        ValueError: the first line is no header, so the rows' times cannot be placed.
     """
-    header, *lines = path.read_bytes().split(b"\n")[:-1] or [b""]
-    try:
-        anchor = orjson.loads(header)["wall_anchor_ns"]
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: no journal header in its first line") from error
-    return to_table((orjson.loads(line) for line in lines), anchor)
+    with path.open("rb") as file:
+        lines = (line for line in file if line.endswith(b"\n"))
+        header = next(lines, None)
+        if header is None:
+            return
+        try:
+            anchor = orjson.loads(header)["wall_anchor_ns"]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: no journal header in its first line") from error
+        while batch := [orjson.loads(line) for line in islice(lines, rows_per_batch)]:
+            yield to_table(batch, anchor)
+
+
+def read_journal(path: Path) -> pa.Table:
+    """A whole journal as one table."""
+    return pa.concat_tables([*journal_batches(path)] or [to_table([], 0)])

@@ -1,0 +1,123 @@
+"""The client's side of HTTP/1.1 framing, as a pure function of bytes: a response's head, then its body's bytes."""
+
+from __future__ import annotations
+
+_MAX_HEAD_BYTES = 64 * 1024
+
+
+class HttpError(Exception):
+    """The server does not speak HTTP/1.1."""
+
+
+class ResponseParser:
+    """Parses one response fed in any pieces. ``is_complete`` turns true with its last byte."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.headers: dict[str, str] = {}
+        self.is_complete = False
+        self._buffer = b""
+        self._remaining: int | None = None  # of the body or chunk; None in chunked mode: a size line comes next
+        self._chunked = False
+        self._in_trailer = False
+        self._until_close = False
+
+    @property
+    def keeps_alive(self) -> bool:
+        return self.is_complete and not self._until_close and self.headers.get("connection", "").lower() != "close"
+
+    def feed(self, data: bytes) -> bytes:
+        """The body bytes that ``data`` brings.
+
+        Raises:
+            HttpError: these bytes are no HTTP/1.1 response.
+        """
+        data = self._buffer + data if self._buffer else data
+        self._buffer = b""
+        if self.status is None:
+            data = self._parse_head(data)
+            if self.status is None:
+                return b""
+        return self._parse_chunks(data) if self._chunked else self._parse_plain(data)
+
+    def end(self) -> None:
+        """The connection was closed; only a body without a stated length ends whole that way."""
+        if self._until_close and self.status is not None:
+            self.is_complete = True
+
+    def _parse_head(self, data: bytes) -> bytes:
+        while True:
+            head, found, rest = data.partition(b"\r\n\r\n")
+            if not found:
+                if len(data) > _MAX_HEAD_BYTES or (len(data) >= 5 and not data.startswith(b"HTTP/")):
+                    raise HttpError(f"no HTTP/1.1 response head: {data[:60]!r}")
+                self._buffer = data
+                return b""
+            status = self._parse_lines(head.decode("latin-1").split("\r\n"))
+            if status >= 200:
+                self.status = status
+                self._choose_framing()
+                return rest
+            data = rest  # an interim response; the real one follows
+
+    def _parse_lines(self, lines: list[str]) -> int:
+        parts = lines[0].split(" ", 2)
+        if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
+            raise HttpError(f"no HTTP/1.1 status line: {lines[0][:60]!r}")
+        pairs = (line.partition(":") for line in lines[1:])
+        self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        return int(parts[1])
+
+    def _choose_framing(self) -> None:
+        length = self.headers.get("content-length")
+        if "chunked" in self.headers.get("transfer-encoding", "").lower():
+            self._chunked = True
+        elif length is not None:
+            if not length.isdigit():
+                raise HttpError(f"content-length {length!r} is no number")
+            self._remaining = int(length)
+        elif self.status in (204, 304):
+            self._remaining = 0
+        else:
+            self._until_close = True
+
+    def _parse_plain(self, data: bytes) -> bytes:
+        if self._remaining is None:
+            return data
+        body = data[: self._remaining]
+        self._remaining -= len(body)
+        self.is_complete = self._remaining == 0
+        return body
+
+    def _parse_chunks(self, data: bytes) -> bytes:
+        pieces: list[bytes] = []
+        at = 0
+        while at < len(data) and not self.is_complete:
+            if self._remaining:
+                piece = data[at : at + self._remaining]
+                pieces.append(piece)
+                at += len(piece)
+                self._remaining -= len(piece)
+                continue
+            line_end = data.find(b"\r\n", at)
+            if line_end < 0:
+                break
+            self._take_line(data[at:line_end])
+            at = line_end + 2
+        self._buffer = data[at:]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _take_line(self, line: bytes) -> None:
+        if self._in_trailer:
+            self.is_complete = not line
+        elif self._remaining == 0:  # the line end behind a chunk's data
+            if line:
+                raise HttpError(f"a chunk is longer than its stated size: {line[:60]!r}")
+            self._remaining = None
+        else:
+            try:
+                size = int(line.split(b";")[0], 16)
+            except ValueError as error:
+                raise HttpError(f"chunk size {line[:60]!r} is no number") from error
+            self._in_trailer = size == 0
+            self._remaining = size or None

@@ -1,0 +1,175 @@
+"""Ties a session to Locust's life cycle: options, start, stop, and the master's level messages."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from typing import Any, NoReturn
+
+import gevent
+from locust import events
+from locust.runners import MasterRunner, WorkerRunner
+
+from workers.errors import SettingsError
+from workers.options import Settings, add_options, read_options
+from workers.session import Session
+from workers.targets import resolve_target
+from workers.user import ChatUser
+
+#: Messages of a controlling master (workers/master.py) and the answers to it.
+CONTROL, LEVEL_BEGIN, LEVEL_END = "tokenswarm_control", "tokenswarm_level_begin", "tokenswarm_level_end"
+LEVEL_CLOSED, PROGRESS = "tokenswarm_level_closed", "tokenswarm_progress"
+_DEFAULT_GRACE_S = 30.0
+_PROGRESS_INTERVAL_S = 1.0
+_MAX_TTFT_SAMPLES = 50
+
+
+def install() -> None:
+    """Register everything; called once by a locustfile."""
+    events.init_command_line_parser.add_listener(_on_parser)
+    events.init.add_listener(_on_init)
+
+
+def _on_parser(parser: Any) -> None:
+    add_options(parser)
+
+
+def _on_init(environment: Any, runner: Any, **_: Any) -> None:
+    options = environment.parsed_options
+    is_worker = isinstance(runner, WorkerRunner)
+    try:
+        settings = read_options(options, _default_name(runner))
+        _check_host(environment)
+        if settings.out.exists() and not is_worker:
+            raise SettingsError(f"run directory {str(settings.out)!r} exists; choose another with --out")
+    except SettingsError as error:
+        _refuse(str(error))
+    environment.stop_timeout = environment.stop_timeout or _DEFAULT_GRACE_S  # answers in flight end whole
+    if not is_worker:
+        options.out, options.run_id = str(settings.out), settings.run_id  # workers of a plain run take these from here
+        environment.events.test_start.add_listener(lambda **_: _make_run_directory(settings, environment.host))
+    if isinstance(runner, MasterRunner):
+        return
+    ChatUser.weigh(settings.mix)
+    random.seed(f"{settings.seed}/{settings.worker_name}")  # Locust picks tasks with this generator
+    _Hooks(environment, runner, settings).listen()
+
+
+def _check_host(environment: Any) -> None:
+    host = environment.host or environment.parsed_options.host
+    if host:
+        resolve_target(host)
+    elif environment.parsed_options.headless:
+        raise SettingsError("no host; say where requests go with --host http://HOST:PORT")
+
+
+class _Hooks:
+    """Listeners of a process that runs users."""
+
+    def __init__(self, environment: Any, runner: Any, settings: Settings) -> None:
+        self._environment = environment
+        self._runner = runner
+        self._settings = settings
+        self._session: Session | None = None
+        self._num_starts = 0
+        self._is_controlled = False
+
+    def listen(self) -> None:
+        self._environment.events.test_start.add_listener(self._on_start)
+        self._environment.events.test_stop.add_listener(self._on_stop)
+        self._environment.events.quitting.add_listener(self._on_stop)
+        if isinstance(self._runner, WorkerRunner):
+            self._runner.register_message(CONTROL, self._on_control)
+            self._runner.register_message(LEVEL_BEGIN, self._on_level_begin)
+            self._runner.register_message(LEVEL_END, self._on_level_end, concurrent=True)
+            gevent.spawn(self._report_progress)
+
+    def _on_start(self, **_: Any) -> None:
+        """Users are about to spawn. Without a controlling master, each start of the test is a level."""
+        if self._session is None:
+            try:
+                self._session = self._open_session()
+                self._session.prepare()
+            except SettingsError as error:
+                self._give_up(str(error))
+        if not self._is_controlled:
+            self._session.open_level(self._num_starts)
+            self._num_starts += 1
+
+    def _on_stop(self, **_: Any) -> None:
+        if self._session is not None and self._session.level is not None:
+            self._session.close_level(grace_s=0)  # the users have had Locust's own stop timeout
+
+    def _on_control(self, **_: Any) -> None:
+        self._is_controlled = True
+
+    def _on_level_begin(self, msg: Any, **_: Any) -> None:
+        if self._session is not None:  # a worker that joined later has no users yet
+            self._session.open_level(msg.data["level"])
+
+    def _on_level_end(self, msg: Any, **_: Any) -> None:
+        rows: dict[str, int] = {}
+        if self._session is not None and self._session.level is not None:
+            self._session.close_level(msg.data["grace_s"])
+            rows = dict(self._session.outcomes)
+        name = self._settings.worker_name
+        self._runner.send_message(LEVEL_CLOSED, {"level": msg.data["level"], "worker": name, "outcomes": rows})
+
+    def _open_session(self) -> Session:
+        options = self._environment.parsed_options
+        self._settings = read_options(options, _default_name(self._runner))  # with what a master has set since
+        session = Session(self._settings, resolve_target(self._environment.host or options.host or ""))
+        ChatUser.session = session
+        return session
+
+    def _give_up(self, message: str) -> NoReturn:
+        sys.stderr.write(f"error: {message}\n")
+        self._environment.process_exit_code = 2
+        self._runner.quit()
+        sys.exit(2)
+
+    def _report_progress(self) -> None:
+        """Once a second, a message of bounded size to the master."""
+        while True:
+            gevent.sleep(_PROGRESS_INTERVAL_S)
+            data: dict[str, Any] = {"worker": self._settings.worker_name}
+            if self._session is not None:
+                ttft, self._session.recent_ttft_ms = self._session.recent_ttft_ms, []
+                tokens, self._session.num_tokens = self._session.num_tokens, 0
+                data |= {
+                    "in_flight": self._session.in_flight.count,
+                    "outcomes": dict(self._session.outcomes),
+                    "tokens": tokens,
+                    "ttft_ms": ttft[-_MAX_TTFT_SAMPLES:],
+                }
+            self._runner.send_message(PROGRESS, data)
+
+
+def _default_name(runner: Any) -> str:
+    return f"w{max(0, runner.worker_index)}" if isinstance(runner, WorkerRunner) else "w0"
+
+
+def _make_run_directory(settings: Settings, host: str | None) -> None:
+    """The directory and its manifest, once; the rows come beside it."""
+    if settings.out.exists():
+        return
+    settings.out.mkdir(parents=True)
+    manifest = {
+        "format": 1,
+        "run_id": settings.run_id,
+        "kind": "locust",
+        "created_unix_ns": time.time_ns(),
+        "load": "closed",
+        "target": {"name": host, "base_url": host, "model": settings.model or None},
+        "settings": {"mix": settings.mix, "language": settings.language, "seed": settings.seed},
+        "seed": settings.seed,
+        "levels": [],
+    }
+    (settings.out / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+
+def _refuse(message: str) -> NoReturn:
+    sys.stderr.write(f"error: {message}\n")
+    sys.exit(2)

@@ -1,0 +1,76 @@
+"""The options that tokenswarm adds to the locust command, and their checked form."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workers.errors import SettingsError
+from workers.prompts import LANGUAGES, PromptClass, parse_classes, parse_mix
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a load worker sends, and where its rows go."""
+
+    model: str
+    mix: dict[str, float]
+    classes: dict[str, PromptClass]
+    language: str
+    out: Path
+    run_id: str
+    seed: int
+    worker_name: str
+    request_timeout_s: float
+    extra: dict[str, Any]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options on Locust's parser. The key comes from the environment alone."""
+    group = parser.add_argument_group("tokenswarm")
+    group.add_argument("--model", default="", help="model name; default: the first the service lists")
+    group.add_argument(
+        "--mix", default="short=0.6,medium=0.3,long=0.1", help="share of each prompt class (default: %(default)s)"
+    )
+    group.add_argument(
+        "--prompt-tokens", default="", help="tokens of a prompt: one number or short=32,medium=128,long=512 (default)"
+    )
+    group.add_argument(
+        "--max-tokens", default="", help="tokens of an answer: one number or short=32,medium=48,long=64 (default)"
+    )
+    group.add_argument("--language", default="both", choices=LANGUAGES, help="language of the prompts")
+    group.add_argument("--out", default="", help="directory of this run; must not exist (default: runs/<time>)")
+    group.add_argument("--run-id", default="", help="name of this run (default: the name of its directory)")
+    group.add_argument("--seed", type=int, default=0, help="the same seed gives the same prompts (default: 0)")
+    group.add_argument("--worker-name", default="", help="name of this worker in the rows (default: its index)")
+    group.add_argument("--request-timeout", type=float, default=120.0, help="seconds until a request is given up")
+    group.add_argument(
+        "--ignore-eos", action="store_true", default=False,
+        help="ask for answers of full length (vLLM and tokenswarm's engine take ignore_eos)",
+    )  # fmt: skip
+
+
+def read_options(options: argparse.Namespace, default_worker: str) -> Settings:
+    """The checked form of the options.
+
+    Raises:
+        SettingsError: one of them cannot work.
+    """
+    if options.request_timeout <= 0:
+        raise SettingsError(f"request-timeout is {options.request_timeout:g}; it must be above 0")
+    out = Path(options.out or f"runs/{time.strftime('%Y%m%d-%H%M%S')}")
+    return Settings(
+        model=options.model,
+        mix=parse_mix(options.mix),
+        classes=parse_classes(options.prompt_tokens, options.max_tokens),
+        language=options.language,
+        out=out,
+        run_id=options.run_id or out.name,
+        seed=options.seed,
+        worker_name=options.worker_name or default_worker,
+        request_timeout_s=options.request_timeout,
+        extra={"ignore_eos": True} if options.ignore_eos else {},
+    )

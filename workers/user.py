@@ -1,0 +1,77 @@
+"""The Locust user: a slot that sends one graded prompt after another, and tells Locust's own statistics of each."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from locust import User, task
+
+from workers.records import Record
+from workers.session import Session
+
+
+class RequestFailed(Exception):
+    """How a row that is not ok appears among Locust's failures."""
+
+
+class ChatUser(User):
+    """Closed loop: the next prompt leaves when the last answer is whole. ``tasks`` is weighted by the mix at start."""
+
+    session: Session
+
+    def on_start(self) -> None:
+        self._client = self.session.make_client()
+        self._wait_at_gate()
+
+    def on_stop(self) -> None:
+        self._client.close()
+
+    def wait_time(self) -> float:
+        """No think time; between levels the user waits here, where Locust may stop it at once."""
+        self._wait_at_gate()
+        return 0.0
+
+    @task(6)
+    def short(self) -> None:
+        self._send("short")
+
+    @task(3)
+    def medium(self) -> None:
+        self._send("medium")
+
+    @task(1)
+    def long(self) -> None:
+        self._send("long")
+
+    @classmethod
+    def weigh(cls, mix: dict[str, float]) -> None:
+        """Weight the tasks by the mix, to a thousandth."""
+        cls.tasks = [getattr(cls, name) for name, share in mix.items() for _ in range(round(share * 1000))]
+
+    def _wait_at_gate(self) -> None:
+        """Note when this user became free to send: now, or when the gate opened."""
+        self._free_ns = time.monotonic_ns()
+        if not self.session.gate.is_set():
+            self.session.gate.wait()
+            self._free_ns = time.monotonic_ns()
+
+    def _send(self, class_name: str) -> None:
+        if not self.session.gate.is_set():  # the level ended between the wait and now
+            return
+        record = self.session.request(self._client, class_name, self._free_ns)
+        if record.outcome != "cancelled":
+            _report(self.environment, record)
+
+
+def _report(environment: Any, record: Record) -> None:
+    """One Locust request for one row; rows that were cancelled at the end of a run are none."""
+    end_ns = record.last_token_ns or record.end_ns or record.intended_ns
+    environment.events.request.fire(
+        request_type="chat",
+        name=record.prompt_class,
+        response_time=(end_ns - (record.sent_ns or record.intended_ns)) / 1e6,
+        response_length=record.bytes_in,
+        exception=None if record.outcome == "ok" else RequestFailed(f"{record.outcome}: {record.error}"),
+        context={},
+    )
