@@ -36,7 +36,7 @@ def main() -> None:
     port = options.port or _free_port(options.host)
     environment = Environment(user_classes=[ChatUser], stop_timeout=1.0)
     runner = environment.create_master_runner(options.host, port)
-    controller = Controller(environment, runner)
+    controller = Controller(runner)
     emit("ready", host=options.host, port=port)
     controller.obey(FileObjectThread(sys.stdin.buffer, "rb"))
 
@@ -49,16 +49,13 @@ def emit(event: str, **fields: Any) -> None:
 class Controller:
     """Runs levels on a master runner and reports them."""
 
-    def __init__(self, environment: Environment, runner: MasterRunner) -> None:
+    def __init__(self, runner: MasterRunner) -> None:
         self._runner = runner
         self._names: dict[str, str] = {}  # client id → worker name, from its progress messages
         self._progress: dict[str, dict[str, Any]] = {}
         self._closed: dict[str, dict[str, int]] = {}
         self._is_stopping = False
         self._level: gevent.Greenlet | None = None
-        environment.events.worker_connect.add_listener(
-            lambda client_id, **_: runner.send_message(CONTROL, None, client_id)
-        )
         runner.register_message(PROGRESS, self._on_progress)
         runner.register_message(LEVEL_CLOSED, self._on_closed)
         gevent.spawn(self._watch_workers)
@@ -103,8 +100,10 @@ class Controller:
 
     def _spawn(self, users: int) -> None:
         """Bring the users to their number; they wait at the gate. Workers are ready for it when this returns."""
-        self._runner.start(users, spawn_rate=max(users, 1))
         deadline = time.monotonic() + _SPAWN_TIMEOUT_S
+        while not self._alive() <= set(self._names) and time.monotonic() < deadline:
+            gevent.sleep(_TICK_S)
+        self._runner.start(users, spawn_rate=max(users, 1))
         while self._runner.user_count != users and time.monotonic() < deadline and self._alive():
             gevent.sleep(_TICK_S)
 
@@ -137,6 +136,8 @@ class Controller:
         return {client.id for client in clients.ready + clients.spawning + clients.running}
 
     def _on_progress(self, msg: Any, **_: Any) -> None:
+        if msg.node_id not in self._names:  # only now can the worker take messages of ours
+            self._runner.send_message(CONTROL, None, msg.node_id)
         self._names[msg.node_id] = msg.data["worker"]
         self._progress[msg.node_id] = msg.data
 

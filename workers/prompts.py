@@ -45,7 +45,8 @@ _CHINESE = (
     "说明一粒种子怎样长成一棵树，凡是需要一年以上的步骤都不要省略。",
 )
 _SENTENCES = {"en": _ENGLISH, "zh": _CHINESE}
-_SAMPLE_LENGTHS = (80, 1600)  # characters of the two texts that a ratio is measured with
+_SAMPLE_LENGTHS = (50, 1600)  # characters of the texts that a ratio is measured with
+_NUM_SHORT_SAMPLES = 4  # short texts differ much in tokens a character
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +115,19 @@ class PromptSource:
 
 
 def measure_ratios(count_tokens: Callable[[str], int], seed: int, worker: str) -> dict[str, TokenRatio]:
-    """The ratio of each language, from the tokens of a short and a long text as ``count_tokens`` tells them."""
+    """The ratio of each language, from the tokens of short texts and a long one as ``count_tokens`` tells them."""
+    short_length, long_length = _SAMPLE_LENGTHS
     ratios = {}
     for language in _SENTENCES:
-        rng = random.Random(f"{seed}/{worker}/ratio/{language}")
-        short, long = (
-            count_tokens(_text(_salt(seed, f"{worker}/ratio/{language}", n), language, n, rng)) for n in _SAMPLE_LENGTHS
-        )
-        per_character = (long - short) / (_SAMPLE_LENGTHS[1] - _SAMPLE_LENGTHS[0])
+        name = f"{worker}/ratio/{language}"
+        rng = random.Random(f"{seed}/{name}")
+        samples = [_text(_salt(seed, name, n), language, short_length, rng) for n in range(_NUM_SHORT_SAMPLES)]
+        short = sum(map(count_tokens, samples)) / _NUM_SHORT_SAMPLES
+        long = count_tokens(_text(_salt(seed, name, _NUM_SHORT_SAMPLES), language, long_length, rng))
+        per_character = (long - short) / (long_length - short_length)
         if per_character <= 0:
             return dict(TYPICAL_RATIOS)
-        ratios[language] = TokenRatio(short - per_character * _SAMPLE_LENGTHS[0], per_character)
+        ratios[language] = TokenRatio(short - per_character * short_length, per_character)
     return ratios
 
 
@@ -181,7 +184,7 @@ def _lengths(option: str, text: str) -> dict[str, int]:
 
 
 def _pairs(option: str, text: str) -> list[tuple[str, str]]:
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:

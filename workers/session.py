@@ -72,7 +72,7 @@ class Session:
         self.gate.set()
 
     def close_level(self, grace_s: float) -> None:
-        """Hold the users at the gate, give what is in flight ``grace_s``, then cancel it; the level's rows are Parquet."""
+        """Hold the users at the gate, give what is in flight ``grace_s``, then cancel it; the rows become Parquet."""
         self.gate.clear()
         gevent.wait(list(self._active), timeout=grace_s)
         gevent.killall(list(self._active), block=True)

@@ -11,7 +11,7 @@ from workers.records import Record
 from workers.session import Session
 
 
-class RequestFailed(Exception):
+class RequestFailedError(Exception):
     """How a row that is not ok appears among Locust's failures."""
 
 
@@ -72,6 +72,6 @@ def _report(environment: Any, record: Record) -> None:
         name=record.prompt_class,
         response_time=(end_ns - (record.sent_ns or record.intended_ns)) / 1e6,
         response_length=record.bytes_in,
-        exception=None if record.outcome == "ok" else RequestFailed(f"{record.outcome}: {record.error}"),
+        exception=None if record.outcome == "ok" else RequestFailedError(f"{record.outcome}: {record.error}"),
         context={},
     )

@@ -30,8 +30,8 @@ def request_body(model: str, text: str, max_tokens: int, extra: dict[str, Any]) 
 class ChatStream:
     """Fills a record from the events of one answer.
 
-    A token is generated content: text, reasoning, a refusal or a tool call. A role, an empty delta and a usage chunk are
-    none. An answer is whole when it said ``[DONE]`` or gave a finish reason; an error object anywhere makes it failed.
+    A token is generated content: text, reasoning, a refusal or a tool call; a role, an empty delta or a usage chunk is
+    not. An answer is whole when it said ``[DONE]`` or gave a finish reason; an error object anywhere makes it failed.
     """
 
     def __init__(self, record: Record) -> None:
