@@ -13,7 +13,9 @@ from engine.demo_model import ensure_demo_model
 VOCAB_SIZE = 512
 
 
-def make_tiny_llama(folder: Path, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any) -> LlamaForCausalLM:
+def make_tiny_llama(
+    folder: Path, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any
+) -> LlamaForCausalLM:
     """Write a two-layer Llama with grouped-query attention and return transformers' model of it."""
     settings: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,

@@ -1,7 +1,7 @@
 """One clock for everything: monotonic, with the wall clock's distance kept beside it.
 
-The kernel stamps received data on the wall clock. ``to_monotonic`` moves such a stamp over by an anchor that is measured
-again every second, so that the wall clock's slewing and steps do not get into a latency.
+The kernel stamps received data on the wall clock. ``to_monotonic`` moves such a stamp over by an anchor that is
+measured again every second, so that the wall clock's slewing and steps do not get into a latency.
 """
 
 from __future__ import annotations
