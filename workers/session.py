@@ -76,6 +76,8 @@ class Session:
         self.gate.clear()
         gevent.wait(list(self._active), timeout=grace_s)
         gevent.killall(list(self._active), block=True)
+        while self._active:  # each user still has its row to write
+            gevent.sleep(0)
         self._sink.close_level()
         self.level = None
 
@@ -98,8 +100,8 @@ class Session:
             sending.join()
         finally:
             sending.kill(block=True)  # only when this user itself is being killed
-            self._active.discard(sending)
             self._finish(record)
+            self._active.discard(sending)
         return record
 
     def _record(self, prompt: Prompt, level: int, intended_ns: int) -> Record:

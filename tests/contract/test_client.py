@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import free_port
+from golden import free_port
 
 KEY = "golden-secret"
 
