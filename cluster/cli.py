@@ -1,0 +1,267 @@
+"""The ``tokenswarm`` command: options in, exit code out. Whatever is heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+from cluster.errors import ClusterError
+
+if TYPE_CHECKING:
+    from cluster.settings import ReplicaSettings, SweepSettings
+
+app = typer.Typer(
+    name="tokenswarm",
+    help="How much load does an LLM service carry before throughput stops growing, and how sure are we?",
+    epilog="Exit codes: 0 done, 1 the answer is bad or the run failed, 2 wrong usage or input, 130 interrupted.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+DEMO_CONCURRENCY = "1,2,4,6,8,12,16,32"
+DEMO_WARMUP_S = 1.5
+
+Out = Annotated[Path, typer.Option(help="Directory that holds the runs.")]
+RunId = Annotated[str, typer.Option(help="Name of the run below --out; must be new.  [default: date and time]")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same prompts.")]
+Model = Annotated[str, typer.Option(help="'demo', a Hugging Face folder, or a hub id.")]
+Replicas = Annotated[int, typer.Option(help="Engine replicas behind the endpoint.")]
+MaxNumSeqs = Annotated[int, typer.Option(help="Most sequences that one step runs.")]
+MaxNumBatchedTokens = Annotated[int, typer.Option(help="Most tokens that one step computes.")]
+BlockSize = Annotated[int, typer.Option(help="Tokens in a block of the KV cache.")]
+NumKvBlocks = Annotated[int | None, typer.Option(help="Blocks in the KV cache.  [default: by --max-num-seqs]")]
+MaxModelLen = Annotated[int | None, typer.Option(help="Most tokens of a sequence.  [default: the model's]")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads of a replica.  [default: all cores but one, shared]")]
+RayAddress = Annotated[str | None, typer.Option(help="A Ray cluster that runs already.  [default: one of its own]")]
+GpusPerReplica = Annotated[float, typer.Option(help="GPUs that Ray gives to each replica.")]
+
+
+@app.command()
+def demo(out: Out = Path("runs"), run_id: RunId = "", seed: Seed = 0) -> int:
+    """All of it on this machine: engine, load, knee, report.
+
+    A small engine on Ray, two load workers, eight levels; needs no options, no key and no network. The last line on
+    stdout is the report's path.
+    """
+    from cluster.settings import ReplicaSettings, SweepSettings, engine_config
+
+    settings = SweepSettings(
+        concurrency=DEMO_CONCURRENCY,
+        warmup_s=DEMO_WARMUP_S,
+        seed=seed,
+        replicas=ReplicaSettings(engine_config(seed=seed)),
+    )
+    return _sweep_and_analyze(settings, out, run_id, as_json=False)
+
+
+@app.command()
+def serve(
+    model: Model = "demo",
+    replicas: Replicas = 1,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    max_num_seqs: MaxNumSeqs = 64,
+    max_num_batched_tokens: MaxNumBatchedTokens = 512,
+    block_size: BlockSize = 16,
+    num_kv_blocks: NumKvBlocks = None,
+    max_model_len: MaxModelLen = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    gpus_per_replica: GpusPerReplica = 0,
+    seed: Seed = 0,
+) -> int:
+    """Serve the OpenAI API from engine replicas, until Ctrl-C.
+
+    Prints 'ready URL' once it answers.
+    """
+    from cluster.settings import require_free_port
+
+    settings = _replicas(
+        replicas, gpus_per_replica, model=model, max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens, block_size=block_size, num_kv_blocks=num_kv_blocks,
+        max_model_len=max_model_len, dtype=dtype, device=device, threads=threads, seed=seed,
+    )  # fmt: skip
+    require_free_port(host, port)
+    _say(f"starting {replicas} replica(s) of {model}")
+    from cluster.serve import run_serve
+
+    return run_serve(settings, host, port, _answer)
+
+
+@app.command()
+def sweep(
+    concurrency: Annotated[str, typer.Option(help="Levels: numbers of users, such as 1,2,4,8.")],
+    target: Annotated[str, typer.Option(help="'engine' starts one; else the URL of a service.")] = "engine",
+    model: Annotated[str, typer.Option(help="Model name.  [default: demo, or the first the service lists]")] = "",
+    workers: Annotated[int, typer.Option(help="Load workers, each a Locust process on a Ray node.")] = 2,
+    warmup: Annotated[float, typer.Option(help="Seconds of load before the measured window of a level.")] = 2.0,
+    duration: Annotated[float, typer.Option(help="Seconds of the measured window of a level.")] = 8.0,
+    grace: Annotated[float, typer.Option(help="Seconds that answers in flight get when a level ends.")] = 30.0,
+    mix: Annotated[str, typer.Option(help="Share of each prompt class.")] = "short=0.6,medium=0.3,long=0.1",
+    prompt_tokens: Annotated[str, typer.Option(help="Tokens in.  [default: short=32,medium=128,long=512]")] = "",
+    max_tokens: Annotated[str, typer.Option(help="Tokens out.  [default: short=32,medium=48,long=64]")] = "",
+    language: Annotated[str, typer.Option(help="Language of the prompts: en, zh or both.")] = "both",
+    seed: Seed = 0,
+    out: Out = Path("runs"),
+    run_id: RunId = "",
+    as_json: AsJson = False,
+    collect_rows: Annotated[
+        bool, typer.Option("--collect-rows", help="Workers write to their own disks; rows come over Ray.")
+    ] = False,
+    ray_address: RayAddress = None,
+    replicas: Replicas = 1,
+    max_num_seqs: MaxNumSeqs = 64,
+    max_num_batched_tokens: MaxNumBatchedTokens = 512,
+    block_size: BlockSize = 16,
+    num_kv_blocks: NumKvBlocks = None,
+    max_model_len: MaxModelLen = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    gpus_per_replica: GpusPerReplica = 0,
+) -> int:
+    """Run load levels against a target; knee and report.
+
+    A key for the target comes from TAOTOKEN_API_KEY or OPENAI_API_KEY. Ctrl-C ends the level and keeps what was
+    measured.
+    """
+    from cluster.settings import ENGINE_TARGET, SweepSettings
+
+    engine = _replicas(
+        replicas, gpus_per_replica, model=(model or "demo") if target == ENGINE_TARGET else "demo",
+        max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, block_size=block_size,
+        num_kv_blocks=num_kv_blocks, max_model_len=max_model_len, dtype=dtype, device=device, threads=threads,
+        seed=seed,
+    )  # fmt: skip
+    settings = SweepSettings(
+        concurrency=concurrency, target=target, model=model, workers=workers, warmup_s=warmup, duration_s=duration,
+        grace_s=grace, mix=mix, prompt_tokens=prompt_tokens, max_tokens=max_tokens, language=language, seed=seed,
+        collect_rows=collect_rows, ray_address=ray_address, replicas=engine,
+    )  # fmt: skip
+    return _sweep_and_analyze(settings, out, run_id, as_json)
+
+
+@app.command()
+def analyze(run: Annotated[Path, typer.Argument(help="A run directory.")], as_json: AsJson = False) -> int:
+    """Redo a run's summary.json, report.html and knee.png.
+
+    From the Parquet alone."""
+    return _analyze(run, as_json)
+
+
+@app.command()
+def knee(
+    curve: Annotated[Path, typer.Argument(help="A CSV file with one row a load level.")],
+    x: Annotated[str, typer.Option("--x", help="Column with the load.")],
+    y: Annotated[str, typer.Option("--y", help="Column with the throughput.")],
+    load: Annotated[
+        Literal["closed", "open"], typer.Option(help="closed: --x counts users; open: --x is an offered rate.")
+    ] = "closed",
+    as_json: AsJson = False,
+) -> int:
+    """Find the knee of any throughput curve."""
+    from analysis.curve_csv import knee_from_csv
+
+    result = knee_from_csv(curve, x, y, load).as_json()
+    if as_json:
+        _answer_json(result)
+    else:
+        _answer(_knee_sentence(result))
+        for warning in result["warnings"]:
+            _say(f"note: {warning}")
+    return 1 if result["verdict"] == "invalid" else 0
+
+
+def main() -> NoReturn:
+    """The entry point: every error a person can mend is one line on stderr."""
+    sys.exit(_run(app))
+
+
+def _run(command: Callable[..., Any]) -> int:
+    from analysis.errors import InputError
+    from workers.errors import SettingsError
+
+    try:
+        return int(command(prog_name="tokenswarm", standalone_mode=False) or 0)
+    except ClusterError as error:
+        return _fail(str(error), error.exit_code)
+    except (SettingsError, InputError) as error:
+        return _fail(str(error), 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except Exception as error:
+        explain = getattr(error, "format_message", None)  # what typer raises for wrong usage has no public base class
+        if explain is None:
+            raise
+        return _fail(f"{explain().rstrip('.')}; see tokenswarm --help", 2) if explain() else 2
+
+
+def _replicas(replicas: int, gpus_per_replica: float, **options: Any) -> ReplicaSettings:
+    from cluster.settings import ReplicaSettings, engine_config
+
+    return ReplicaSettings(engine_config(replicas=replicas, **options), replicas, gpus_per_replica)
+
+
+def _sweep_and_analyze(settings: SweepSettings, out: Path, run_id: str, as_json: bool) -> int:
+    from cluster.run_dir import check_new, default_run_id
+
+    run_id = run_id or default_run_id()
+    check_new(out, run_id)
+    from cluster.sweep import run_sweep
+
+    try:
+        result = run_sweep(settings, out, run_id)
+    except ClusterError as error:
+        if error.exit_code == 1 and (out / run_id).exists():
+            _say(f"'tokenswarm analyze {out / run_id}' shows what was measured")
+        raise
+    code = _analyze(result.path, as_json)
+    return 130 if result.is_interrupted else code
+
+
+def _analyze(run: Path, as_json: bool) -> int:
+    from analysis.report import analyze as analyze_run
+
+    summary = analyze_run(run)
+    if as_json:
+        _answer_json(summary.as_json())
+    else:
+        _answer(summary.sentence)
+        _answer(str(run / "report.html"))
+    return 0
+
+
+def _knee_sentence(result: dict[str, Any]) -> str:
+    at = result["knee"]
+    if at is None:
+        return f"{result['verdict']}: no knee"
+    return f"{result['verdict']}: knee at {at['x']:.3g} (95 % between {at['low']:.3g} and {at['high']:.3g})"
+
+
+def _answer(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _answer_json(document: Any) -> None:
+    import orjson
+
+    _answer(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def _fail(message: str, code: int) -> int:
+    _say(f"error: {message}" if code != 130 else message)
+    return code
