@@ -137,7 +137,10 @@ class Master:
     def kill(self) -> None:
         for process in [self.process, *self.workers]:
             process.kill()
-            process.communicate(timeout=10)
+            process.wait(10)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 @pytest.mark.slow
