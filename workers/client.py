@@ -17,6 +17,8 @@ from workers.targets import Target
 from workers.transport import Connection
 
 _MAX_ERROR_BYTES = 4096
+#: How long the end of the body may come after [DONE] before the connection is given up.
+_END_OF_BODY_NS = 1_000_000_000
 
 
 class InFlight:
@@ -98,6 +100,8 @@ class ChatClient:
             self._receive(connection, response, record, stream, deadline_ns)
         except TimeoutError:
             stream.finish()
+            if stream.is_done and record.outcome == "ok":
+                return  # everything came but the end of the body; the connection is not used again
             record.outcome, record.error = "timeout", f"no whole answer within {self._timeout_s:g} s"
         except HttpError as error:
             stream.finish()
@@ -120,7 +124,12 @@ class ChatClient:
         refusal = b""
         last_read_ns = record.sent_ns or 0
         while not response.is_complete:
-            connection.set_timeout((deadline_ns - time.monotonic_ns()) / 1e9)
+            now_ns = time.monotonic_ns()
+            if stream.is_done:
+                deadline_ns = min(deadline_ns, now_ns + _END_OF_BODY_NS)
+            if now_ns >= deadline_ns:
+                raise TimeoutError
+            connection.set_timeout((deadline_ns - now_ns) / 1e9)
             data, stamp_ns = connection.receive()
             if not data:
                 response.end()
@@ -133,19 +142,20 @@ class ChatClient:
             if response.status is None:
                 continue
             if _is_stream(response):
-                count = sum([stream.on_event(event, stamp_ns) for _, event in events.feed(body)])
-                self._note_error(record, count, stamp_ns - last_read_ns)
+                are_tokens = [stream.on_event(event, stamp_ns) for _, event in events.feed(body)]
+                if any(are_tokens):
+                    self._note_error(record, len(are_tokens), stamp_ns - last_read_ns)
             elif len(refusal) < _MAX_ERROR_BYTES:
                 refusal += body
             last_read_ns = stamp_ns
         self._settle(response, record, stream, refusal)
 
-    def _note_error(self, record: Record, num_tokens: int, since_last_read_ns: int) -> None:
-        """A read has one stamp, its newest segment's. Of several tokens in it all but the last may be older."""
+    def _note_error(self, record: Record, num_events: int, since_last_read_ns: int) -> None:
+        """A read has one stamp, its newest segment's. Of several events in it all but the last may be older."""
         error_ns = self._clock.uncertainty_ns
-        if num_tokens > 1:
+        if num_events > 1:
             error_ns += max(0, since_last_read_ns)
-        if num_tokens and (record.clock_error_ns is None or error_ns > record.clock_error_ns):
+        if record.clock_error_ns is None or error_ns > record.clock_error_ns:
             record.clock_error_ns = error_ns
 
     def _settle(self, response: ResponseParser, record: Record, stream: ChatStream, refusal: bytes) -> None:

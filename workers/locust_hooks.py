@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
-import time
 from typing import Any, NoReturn
 
 import gevent
@@ -14,6 +12,7 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from workers.errors import SettingsError
 from workers.options import Settings, add_options, read_options
+from workers.run_manifest import RunManifest
 from workers.session import Session
 from workers.targets import resolve_target
 from workers.user import ChatUser
@@ -47,14 +46,14 @@ def _on_init(environment: Any, runner: Any, **_: Any) -> None:
     except SettingsError as error:
         _refuse(str(error))
     environment.stop_timeout = environment.stop_timeout or _DEFAULT_GRACE_S  # answers in flight end whole
-    if not is_worker:
-        options.out, options.run_id = str(settings.out), settings.run_id  # workers of a plain run take these from here
-        environment.events.test_start.add_listener(lambda **_: _make_run_directory(settings, environment.host))
+    if not is_worker:  # workers of a plain distributed run take these from here
+        options.out, options.run_id, options.seed = str(settings.out), settings.run_id, settings.seed
     if isinstance(runner, MasterRunner):
-        return
-    ChatUser.weigh(settings.mix)
-    random.seed(f"{settings.seed}/{settings.worker_name}")  # Locust picks tasks with this generator
-    _Hooks(environment, runner, settings).listen()
+        RunManifest(environment, settings).listen()
+    else:
+        _Hooks(environment, runner, settings).listen()
+        if not is_worker:
+            RunManifest(environment, settings).listen()
 
 
 def _check_host(environment: Any) -> None:
@@ -120,6 +119,8 @@ class _Hooks:
     def _open_session(self) -> Session:
         options = self._environment.parsed_options
         self._settings = read_options(options, _default_name(self._runner))  # with what a master has set since
+        ChatUser.weigh(self._settings.mix)
+        random.seed(f"{self._settings.seed}/{self._settings.worker_name}")  # Locust picks tasks with this generator
         session = Session(self._settings, resolve_target(self._environment.host or options.host or ""))
         ChatUser.session = session
         return session
@@ -149,25 +150,6 @@ class _Hooks:
 
 def _default_name(runner: Any) -> str:
     return f"w{max(0, runner.worker_index)}" if isinstance(runner, WorkerRunner) else "w0"
-
-
-def _make_run_directory(settings: Settings, host: str | None) -> None:
-    """The directory and its manifest, once; the rows come beside it."""
-    if settings.out.exists():
-        return
-    settings.out.mkdir(parents=True)
-    manifest = {
-        "format": 1,
-        "run_id": settings.run_id,
-        "kind": "locust",
-        "created_unix_ns": time.time_ns(),
-        "load": "closed",
-        "target": {"name": host, "base_url": host, "model": settings.model or None},
-        "settings": {"mix": settings.mix, "language": settings.language, "seed": settings.seed},
-        "seed": settings.seed,
-        "levels": [],
-    }
-    (settings.out / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
 def _refuse(message: str) -> NoReturn:

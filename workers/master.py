@@ -22,6 +22,7 @@ from locust.runners import MasterRunner
 from workers.locust_hooks import CONTROL, LEVEL_BEGIN, LEVEL_CLOSED, LEVEL_END, PROGRESS
 from workers.user import ChatUser
 
+_LEVEL_FIELDS = ("level", "users", "warmup_s", "measure_s", "grace_s")
 _SPAWN_TIMEOUT_S = 60.0
 _CLOSE_MARGIN_S = 15.0
 _TICK_S = 0.05
@@ -74,17 +75,24 @@ class Controller:
             if name == "stop":
                 self._is_stopping = True
             elif name == "level" and (self._level is None or self._level.dead):
-                self._level = gevent.spawn(self._run_level, command)
+                self._begin(command)
             else:
                 emit("error", message=f"command {name!r} is unknown, or a level is still running")
         self._is_stopping = True
         self._runner.quit()
 
-    def _run_level(self, command: dict[str, Any]) -> None:
-        level, users = command["level"], command["users"]
+    def _begin(self, command: dict[str, Any]) -> None:
+        missing = [name for name in _LEVEL_FIELDS if not isinstance(command.get(name), (int, float))]
+        if missing or command["users"] < 1 or min(command[name] for name in _LEVEL_FIELDS) < 0:
+            emit("error", message=f"a level needs {', '.join(_LEVEL_FIELDS)} as numbers from 0 up, users from 1")
+            return
         self._is_stopping = False
+        self._level = gevent.spawn(self._run_level, command)
+
+    def _run_level(self, command: dict[str, Any]) -> None:
+        level = command["level"]
         self._closed = {}
-        self._spawn(users)
+        self._spawn(command["users"])
         members = self._alive()
         self._runner.send_message(LEVEL_BEGIN, {"level": level})
         started_ns = time.time_ns()
@@ -94,6 +102,7 @@ class Controller:
         emit("window", level=level, start_unix_ns=start_ns, end_unix_ns=planned_end_ns)
         self._wait_until(planned_end_ns, level, started_ns, members)
         end_ns = min(time.time_ns(), planned_end_ns)
+        start_ns = min(start_ns, end_ns)  # stopped while warming up: an empty window
         self._runner.send_message(LEVEL_END, {"level": level, "grace_s": command["grace_s"]})
         self._await_closed(members, command["grace_s"] + _CLOSE_MARGIN_S)
         self._report_end(level, start_ns, end_ns, members)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--language", default="both", choices=LANGUAGES, help="language of the prompts")
     group.add_argument("--out", default="", help="directory of this run; must not exist (default: runs/<time>)")
     group.add_argument("--run-id", default="", help="name of this run (default: the name of its directory)")
-    group.add_argument("--seed", type=int, default=0, help="the same seed gives the same prompts (default: 0)")
+    group.add_argument(
+        "--seed", type=int, default=None, help="the same seed gives the same prompts (default: one of its own each run)"
+    )
     group.add_argument("--worker-name", default="", help="name of this worker in the rows (default: its index)")
     group.add_argument("--request-timeout", type=float, default=120.0, help="seconds until a request is given up")
     group.add_argument(
@@ -69,7 +72,7 @@ def read_options(options: argparse.Namespace, default_worker: str) -> Settings:
         language=options.language,
         out=out,
         run_id=options.run_id or out.name,
-        seed=options.seed,
+        seed=options.seed if options.seed is not None else secrets.randbelow(2**31),
         worker_name=options.worker_name or default_worker,
         request_timeout_s=options.request_timeout,
         extra={"ignore_eos": True} if options.ignore_eos else {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http.client import HTTPException
 from typing import Any
 from urllib.error import URLError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 import orjson
 
@@ -13,8 +13,17 @@ from workers.errors import SettingsError
 from workers.targets import Target
 
 _TIMEOUT_S = 10.0
-_OPENER = build_opener(ProxyHandler({}))  # proxies are never taken from the environment unasked
 _FAILURES = (URLError, OSError, HTTPException, ValueError, KeyError, TypeError, IndexError)
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A redirect could carry the key to another host; it is an error instead."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = build_opener(ProxyHandler({}), _NoRedirects())  # proxies are never taken from the environment unasked
 
 
 class Service:

@@ -44,6 +44,13 @@ SCRIPTS: dict[str, tuple[int, str, list[tuple[float, bytes]], bool]] = {
     "truncated": (200, SSE, [(0, TEXT), (0, TEXT)], True),
     "cut": (200, SSE, [(0, TEXT), (0, TEXT)], False),
     "no-token": (200, SSE, [(0, ROLE), (0, USAGE), (0, DONE)], True),
+    "odd-usage": (
+        200, SSE, [(0, TEXT), (0, chunk({"content": "x"}, "stop", usage={"prompt_tokens": "7"})), (0, DONE)], True,
+    ),
+    "odd-delta": (200, SSE, [(0, TEXT), (0, b'data: {"choices": [{"delta": "hi"}]}\n\n'), (0, DONE)], True),
+    "odd-choices": (200, SSE, [(0, TEXT), (0, b'data: {"choices": ["hi"]}\n\n'), (0, DONE)], True),
+    "late-with-usage": (200, SSE, [(0, TEXT), (0.03, LAST + USAGE), (0, DONE)], True),
+    "open-end": (200, SSE, [(0, TEXT), (0, LAST), (0, USAGE), (0, DONE), (60, b"")], True),
     "bad-json": (200, SSE, [(0, TEXT), (0, b"data: {oops\n\n"), (0, DONE)], True),
     "html": (200, "text/html", [(0, b"<html>hello</html>")], True),
     "json": (200, "application/json", [(0, b'{"choices": []}')], True),

@@ -68,6 +68,11 @@ OUTCOMES: dict[str, tuple[str, int | None, int, str | None]] = {
     "truncated": ("truncated", 200, 2, "without [DONE]"),
     "cut": ("truncated", 200, 2, ""),
     "no-token": ("protocol", 200, 0, "without a token"),
+    "odd-usage": ("ok", 200, 2, None),
+    "odd-delta": ("protocol", 200, 1, "form of a chunk"),
+    "odd-choices": ("protocol", 200, 1, "form of a chunk"),
+    "late-with-usage": ("ok", 200, 2, None),
+    "open-end": ("ok", 200, 2, None),
     "bad-json": ("protocol", 200, 1, "not JSON"),
     "html": ("protocol", 200, 0, "text/html"),
     "json": ("protocol", 200, 0, "application/json"),
@@ -114,7 +119,14 @@ def test_tokens_that_came_together_carry_their_doubt(rows: dict[str, dict[str, A
     """Three tokens in one read: any but the last may have come up to 30 ms earlier for all the client can know."""
     assert len(set(rows["many-in-one"]["chunk_ns"])) == 1
     assert rows["many-in-one"]["clock_error_ns"] > 25e6
+    assert rows["late-with-usage"]["clock_error_ns"] > 25e6, "a usage chunk behind the token makes it as doubtful"
     assert rows["ok"]["clock_error_ns"] < 1e6
+
+
+def test_what_is_no_number_is_not_written(rows: dict[str, dict[str, Any]]) -> None:
+    row = rows["odd-usage"]
+    assert row["prompt_tokens"] is None
+    assert (row["completion_tokens"], row["token_source"]) == (2, "chunks")
 
 
 def test_refused_port() -> None:

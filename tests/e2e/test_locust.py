@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -55,6 +56,9 @@ def test_every_request_that_locust_counts_is_a_row(golden: str, tmp_path: Path) 
     assert len(set(rows["prompt_id"].to_pylist())) == rows.num_rows
     manifest = json.loads((out / "manifest.json").read_text())
     assert (manifest["kind"], manifest["run_id"]) == ("locust", "run")
+    [level] = manifest["levels"]
+    assert (level["level"], level["concurrency"], level["status"]) == (0, 8, "complete")
+    assert 1e9 < level["window_end_unix_ns"] - level["window_start_unix_ns"] < 4e9
 
 
 def test_failures_are_rows_and_locust_s_failures(golden: str, tmp_path: Path) -> None:
@@ -94,7 +98,7 @@ def test_an_existing_run_directory_and_a_silent_service(tmp_path: Path) -> None:
     silent = subprocess.run([*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, timeout=60)
     assert silent.returncode == 2
     assert "--model" in silent.stderr
-    assert not (tmp_path / "run" / "requests").exists()
+    assert not (tmp_path / "run").exists()
 
 
 class Master:
@@ -121,13 +125,18 @@ class Master:
     def level(self, level: int, users: int, measure_s: float) -> None:
         self.command(cmd="level", level=level, users=users, warmup_s=0.3, measure_s=measure_s, grace_s=5)
 
-    def await_event(self, name: str) -> dict[str, Any]:
+    def await_event(self, name: str, timeout_s: float = 40) -> dict[str, Any]:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            event: dict[str, Any] = json.loads(line)
-            if event["event"] == name:
-                return event
-        raise AssertionError(f"the master ended without {name}")
+        deadline = threading.Timer(timeout_s, self.process.kill)
+        deadline.start()
+        try:
+            for line in self.process.stdout:
+                event: dict[str, Any] = json.loads(line)
+                if event["event"] == name:
+                    return event
+        finally:
+            deadline.cancel()
+        raise AssertionError(f"the master ended, or {timeout_s} s passed, without {name}")
 
     def quit(self) -> None:
         assert self.process.stdin is not None

@@ -49,8 +49,12 @@ class ChatStream:
             chunk = orjson.loads(data)
         except orjson.JSONDecodeError:
             return self._fail("protocol", f"an event is not JSON: {data[:120]!r}")
-        if not isinstance(chunk, dict):
-            return self._fail("protocol", f"an event is no JSON object: {data[:120]!r}")
+        try:
+            return self._take_chunk(chunk, stamp_ns)
+        except (AttributeError, TypeError):
+            return self._fail("protocol", f"an event has not the form of a chunk: {data[:120]!r}")
+
+    def _take_chunk(self, chunk: dict[str, Any], stamp_ns: int) -> bool:
         if chunk.get("error"):
             return self._fail("server", f"error in the stream: {orjson.dumps(chunk['error'])[:400].decode()}")
         has_content = False
@@ -99,19 +103,28 @@ class ChatStream:
         if is_visible and record.first_visible_ns is None:
             record.first_visible_ns = stamp_ns
         if choice.get("finish_reason"):
-            record.finish_reason = choice["finish_reason"]
+            record.finish_reason = str(choice["finish_reason"])
         return is_visible or bool(delta.get("reasoning_content") or delta.get("reasoning") or delta.get("tool_calls"))
 
     def _take_usage(self, usage: dict[str, Any]) -> None:
         record = self._record
-        record.prompt_tokens = usage.get("prompt_tokens")
-        if usage.get("completion_tokens") is not None:
-            record.completion_tokens, record.token_source = usage["completion_tokens"], "usage"
+        record.prompt_tokens = _count(usage.get("prompt_tokens"))
+        if (completion := _count(usage.get("completion_tokens"))) is not None:
+            record.completion_tokens, record.token_source = completion, "usage"
         details = usage.get("prompt_tokens_details") or {}
-        record.cached_tokens = details.get("cached_tokens")
+        record.cached_tokens = _count(details.get("cached_tokens"))
 
     def _take_timings(self, timings: dict[str, Any]) -> None:
         """What some servers tell of their own time, in ms: llama.cpp's names, and the queue of tokenswarm's engine."""
-        queue, prefill = timings.get("queue_ms"), timings.get("prompt_ms")
-        self._record.server_queue_ns = None if queue is None else round(queue * 1e6)
-        self._record.server_prefill_ns = None if prefill is None else round(prefill * 1e6)
+        self._record.server_queue_ns = _nanoseconds(timings.get("queue_ms"))
+        self._record.server_prefill_ns = _nanoseconds(timings.get("prompt_ms"))
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens, or None for anything that is not one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+
+
+def _nanoseconds(milliseconds: Any) -> int | None:
+    is_time = isinstance(milliseconds, (int, float)) and 0 <= milliseconds < 1e9
+    return round(milliseconds * 1e6) if is_time else None
