@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TextIO
 
 import typer
 
@@ -94,7 +95,7 @@ def serve(
     _say(f"starting {replicas} replica(s) of {model}")
     from cluster.serve import run_serve
 
-    return run_serve(settings, host, port, _answer)
+    return run_serve(settings, host, port, partial(_answer, stream=sys.stdout))
 
 
 @app.command()
@@ -247,9 +248,10 @@ def _knee_sentence(result: dict[str, Any]) -> str:
     return f"{result['verdict']}: knee at {at['x']:.3g} (95 % between {at['low']:.3g} and {at['high']:.3g})"
 
 
-def _answer(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+def _answer(line: str, stream: TextIO | None = None) -> None:
+    stream = stream or sys.stdout
+    stream.write(line + "\n")
+    stream.flush()
 
 
 def _answer_json(document: Any) -> None:

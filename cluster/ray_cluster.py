@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from cluster.settings import free_port, num_cores
@@ -42,17 +43,18 @@ import ray  # noqa: E402  after its environment
 
 @contextmanager
 def connected(address: str | None = None, num_cpus: float = 1) -> Iterator[None]:
-    """Within it, Ray is up; after it, what it started is gone.
+    """Within it, Ray is up and stdout is stderr; after it, what it started is gone.
 
     Args:
         address: a cluster that stands already; ``None`` starts one that has room for ``num_cpus``.
     """
-    quiet: dict[str, Any] = {"include_dashboard": False, "num_cpus": max(num_cores(), int(num_cpus))}
-    ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else quiet))
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    own: dict[str, Any] = {"include_dashboard": False, "num_cpus": max(num_cores(), int(num_cpus))}
+    with redirect_stdout(sys.stderr):  # where Ray's own remarks belong: stdout is for results
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own))
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def describe_nodes() -> list[dict[str, Any]]:

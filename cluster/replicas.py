@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, build_opener
 
-from cluster import ray_cluster  # noqa: F401  sets Serve's environment before Serve is imported
+from cluster import ray_cluster  # noqa: F401  which sets Serve's environment before Serve is imported
 from cluster.errors import RunError, UsageError
 from cluster.settings import ReplicaSettings
 from engine.config import EngineConfig
@@ -24,6 +25,7 @@ _START_TIMEOUT_S = 300.0
 #: The waiting queue lives in the engine, where the scheduler sees it; Serve must never hold a request back.
 _MAX_ONGOING_REQUESTS = 100_000
 _OPENER = build_opener(ProxyHandler({}))
+_APP = "tokenswarm"
 _QUIET = {"log_level": "ERROR", "enable_access_log": False}
 
 
@@ -69,7 +71,9 @@ def _refusing_app(message: str) -> Any:
 
 
 @contextmanager
-def serving(settings: ReplicaSettings, host: str, port: int, timeline_dir: Path | None = None) -> Iterator[str]:
+def serving(
+    settings: ReplicaSettings, host: str, port: int, timeline_dir: Path | None = None, is_own_cluster: bool = True
+) -> Iterator[str]:
     """Within it, replicas answer at the URL it gives; after it, they are gone and their timelines written.
 
     Raises:
@@ -77,14 +81,20 @@ def serving(settings: ReplicaSettings, host: str, port: int, timeline_dir: Path 
         RunError: the replicas did not come up.
     """
     _require_gpus(settings)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+    is_up = False
     try:
         serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port}, logging_config=_QUIET)
-        serve.run(_application(settings, timeline_dir), name="tokenswarm", route_prefix="/", logging_config=_QUIET)
+        serve.run(_application(settings, timeline_dir), name=_APP, route_prefix="/", logging_config=_QUIET)
         _await_health(url)
+        is_up = True
         yield url
     finally:
-        serve.shutdown()
+        if not is_own_cluster:
+            serve.shutdown()
+        elif is_up:
+            serve.delete(_APP)  # replicas end in order; Serve itself goes with the cluster
 
 
 def _application(settings: ReplicaSettings, timeline_dir: Path | None) -> serve.Application:

@@ -68,25 +68,34 @@ class _Sweep:
     def run(self, stack: ExitStack, url: str, port: int, model: str) -> bool:
         """Everything up, all levels, everything down; whether it was interrupted."""
         settings = self._settings
+        address = "127.0.0.1"
+        if settings.ray_address is None:  # else the address is known only once Ray is
+            self._start_master(stack, address)
         self._progress.stage("starting Ray")
         num_cpus = settings.replicas.replicas * (settings.replicas.config.threads or 1)
         stack.enter_context(ray_cluster.connected(settings.ray_address, num_cpus))
-        address = ray.util.get_node_ip_address() if settings.ray_address else "127.0.0.1"
-        self._master = LocustMaster(address, self._run.log_dir / "locust-master.log")
-        stack.callback(self._master.close)
+        if settings.ray_address is not None:
+            address = ray.util.get_node_ip_address()
+            self._start_master(stack, address)
         self._run.update(nodes=ray_cluster.describe_nodes())
+        url = f"http://{address}:{port}" if settings.is_engine else url
+        self._workers = stack.enter_context(self._load_workers(url, model))
         if settings.is_engine:
             self._progress.stage(f"starting {settings.replicas.replicas} engine replica(s)")
-            stack.enter_context(serving(settings.replicas, address, port, self._run.path.resolve() / "steps"))
-            url = f"http://{address}:{port}"
-        self._workers = stack.enter_context(self._load_workers(url, model))
+            steps, is_own_cluster = self._run.path.resolve() / "steps", settings.ray_address is None
+            stack.enter_context(serving(settings.replicas, address, port, steps, is_own_cluster))
+        self._progress.stage("waiting for the load workers")
+        self._await_workers(self._workers)
         with deferred() as interrupts:
             for level in settings.levels:
                 self._run_level(level, interrupts)
                 if interrupts:
                     break
-        self._progress.stage("ending")
         return bool(interrupts)
+
+    def _start_master(self, stack: ExitStack, host: str) -> None:
+        self._master = LocustMaster(host, self._run.log_dir / "locust-master.log")
+        stack.callback(self._master.close)
 
     @contextmanager
     def _load_workers(self, url: str, model: str) -> Iterator[LoadWorkers]:
@@ -96,7 +105,6 @@ class _Sweep:
         workers = LoadWorkers(self._run, self._settings.workers, arguments, self._settings.collect_rows)
         try:
             workers.start()
-            self._await_workers(workers)
             yield workers
         finally:
             workers.stop()
