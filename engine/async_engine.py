@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,7 +41,7 @@ class _Stream:
 
 
 class AsyncEngine:
-    """An engine whose step loop runs elsewhere: in a process by default, in a thread to measure what that would cost."""
+    """An engine whose step loop runs elsewhere: in a process, or in a thread to measure what that would cost."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class AsyncEngine:
 
     async def generate(
         self, prompt_token_ids: list[int], params: SamplingParams, caller_id: str
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         """A request's outputs as they come. Leaving the iteration early aborts the request and frees its blocks.
 
         Raises:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
-_NAME = "demo-30m-v1"
+#: The tokenizer learns from this Python's own library, so its version is part of the name.
+_NAME = f"demo-30m-v2-py{sys.version_info.major}.{sys.version_info.minor}"
 _VOCAB_SIZE = 8192
 _BOS, _EOS, _PAD, _START, _END = "<|bos|>", "<|eos|>", "<|pad|>", "<|im_start|>", "<|im_end|>"
 _CHAT_TEMPLATE = (
@@ -61,14 +64,14 @@ def _make(folder: Path) -> None:
     config = LlamaConfig(
         vocab_size=_VOCAB_SIZE, hidden_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4,
         intermediate_size=1536, max_position_embeddings=4096, tie_word_embeddings=True, initializer_range=0.05,
-        bos_token_id=0, eos_token_id=1, pad_token_id=2, dtype="bfloat16",
+        bos_token_id=0, eos_token_id=[1, 4], pad_token_id=2, dtype="bfloat16",
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
 
 
-def _tokenizer():  # type: ignore[no-untyped-def]
+def _tokenizer() -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -17,7 +17,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 def token_bytes(tokenizer: Any) -> list[bytes]:
     """What each token id stands for; special tokens stand for nothing.
 
-    Knows the two families in use: byte-level BPE (Llama 3, Qwen) and SentencePiece with byte fallback (Llama 2, Mistral).
+    Knows the two families in use: byte-level BPE (Llama 3, Qwen), and SentencePiece with byte fallback (Llama 2).
     """
     backend = tokenizer.backend_tokenizer
     is_byte_level = "ByteLevel" in json.dumps(json.loads(backend.to_str()).get("decoder"))

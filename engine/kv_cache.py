@@ -10,7 +10,8 @@ class KVCache:
 
     Shape of each tensor: (num_kv_heads, num_blocks + 1, block_size, head_dim). Heads come first so that gathering
     blocks of many sequences yields (num_kv_heads, num_seqs, tokens, head_dim) in one copy, ready for a batched product.
-    Zero-filled, block 0 included: a masked position still meets the value, and a NaN there would not stay masked.
+    A masked position still meets the value, and a NaN there would not stay masked: all values are zero at first, block
+    0's for ever, and a block's again when it is handed to the next request.
     """
 
     def __init__(
@@ -26,6 +27,11 @@ class KVCache:
         shape = (num_kv_heads, num_blocks + 1, block_size, head_dim)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+
+    def clear(self, blocks: torch.Tensor) -> None:
+        """Forget the values that blocks hold from their last owner. Shape: blocks (num_blocks,)."""
+        for values in self.values:
+            values.index_fill_(1, blocks, 0)
 
     def write(self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Put new tokens into their slots.

@@ -9,7 +9,7 @@ import torch
 
 from engine.block_pool import BlockPool
 from engine.config import EngineConfig
-from engine.errors import RequestError
+from engine.errors import ConfigError, RequestError
 from engine.kv_cache import KVCache
 from engine.model_runner import ModelRunner
 from engine.models.decoder import DecoderShape
@@ -17,7 +17,7 @@ from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.scheduler import Schedule, Scheduler
 from engine.step_output import EngineStats, RequestOutput, RequestTiming, StepOutput, StepRow
-from engine.weights import decoder_shape, load_config, load_decoder, resolve_model
+from engine.weights import decoder_shape, eos_token_ids, load_config, load_decoder, resolve_model
 
 _CACHE_BYTES = 2 << 30
 _CACHE_TOKENS_PER_SEQ = 512
@@ -34,14 +34,14 @@ class LLMEngine:
         self.path = resolve_model(config.model)
         model_config = load_config(self.path)
         shape = decoder_shape(model_config)
-        device = torch.device(_device(config.device))
+        device = _device(config.device)
         dtype = _dtype(config.dtype, model_config, device)
         if config.threads:
             torch.set_num_threads(config.threads)
         self.config = _resolve(config, shape, dtype, device)
         self.vocab_size = shape.vocab_size
         num_blocks, block_size, max_length = self.num_kv_blocks, config.block_size, self.max_model_len
-        eos = _eos_token_ids(model_config)
+        eos = eos_token_ids(self.path, model_config)
         decoder = load_decoder(self.path, model_config, dtype, device, max_length)
         cache = KVCache(shape.num_layers, num_blocks, block_size, shape.num_kv_heads, shape.head_dim, dtype, device)
         self._eos = eos
@@ -71,7 +71,7 @@ class LLMEngine:
         """
         self._check(request_id, prompt_token_ids, params)
         request = Request(request_id, list(prompt_token_ids), len(prompt_token_ids), params, time.monotonic_ns())
-        if params.temperature > 0:
+        if not params.is_greedy:
             request.generator = self._generator(params.seed)
         self._requests[request_id] = request
         self._scheduler.add(request)
@@ -175,10 +175,13 @@ def _timing(request: Request, now_ns: int) -> RequestTiming:
     )  # fmt: skip
 
 
-def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
 
 
 def _dtype(name: str, model_config: object, device: torch.device) -> torch.dtype:
@@ -194,7 +197,9 @@ def _resolve(config: EngineConfig, shape: DecoderShape, dtype: torch.dtype, devi
     """Fill in what was left open. A context that the KV cache cannot hold is cut to it, so every request can run."""
     block_bytes = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * config.block_size * dtype.itemsize
     wanted = config.max_num_seqs * _CACHE_TOKENS_PER_SEQ // config.block_size
-    longest = -(-min(config.max_model_len or shape.max_position, shape.max_position) // config.block_size)
+    if (config.max_model_len or 0) > shape.max_position:
+        raise ConfigError(f"max_model_len is {config.max_model_len}; this model goes to {shape.max_position}")
+    longest = -(-(config.max_model_len or 1) // config.block_size)
     num_blocks = config.num_kv_blocks or max(longest, min(wanted, _CACHE_BYTES // block_bytes))
     return replace(
         config,
@@ -202,14 +207,5 @@ def _resolve(config: EngineConfig, shape: DecoderShape, dtype: torch.dtype, devi
         device=str(device),
         threads=torch.get_num_threads(),
         num_kv_blocks=num_blocks,
-        max_model_len=min(
-            config.max_model_len or shape.max_position, shape.max_position, num_blocks * config.block_size
-        ),
+        max_model_len=min(config.max_model_len or shape.max_position, num_blocks * config.block_size),
     )
-
-
-def _eos_token_ids(model_config: object) -> frozenset[int]:
-    eos = getattr(model_config, "eos_token_id", None)
-    if eos is None:
-        return frozenset()
-    return frozenset(eos if isinstance(eos, list) else [eos])

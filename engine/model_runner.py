@@ -28,6 +28,8 @@ class ModelRunner:
     @torch.inference_mode()
     def run(self, chunks: list[ScheduledChunk]) -> list[tuple[Request, int | None]]:
         """Compute the chunks; the next token of each request whose last known token is among them (None: NaN)."""
+        if new_blocks := [block for chunk in chunks for block in chunk.new_blocks]:
+            self._cache.clear(self._tensor(new_blocks))
         logits = self._decoder.forward(self._build(chunks), self._cache)
         requests = [chunk.request for chunk in chunks if _ends_at_last_token(chunk)]
         return list(zip(requests, sample(logits, requests, self._eos), strict=True))
@@ -45,9 +47,16 @@ class ModelRunner:
             slots += [self._slot(request, position) for position in span]
             if _ends_at_last_token(chunk):
                 sample_rows.append(len(token_ids) - 1)
-        tensors = [torch.tensor(ids, device=self._device) for ids in (token_ids, positions, slots)]
-        groups = build_groups(chunks, self._block_size, self._device)
-        return Step(*tensors, groups, torch.tensor(sample_rows, dtype=torch.long, device=self._device))
+        return Step(
+            self._tensor(token_ids),
+            self._tensor(positions),
+            self._tensor(slots),
+            build_groups(chunks, self._block_size, self._device),
+            self._tensor(sample_rows),
+        )
+
+    def _tensor(self, ids: list[int]) -> torch.Tensor:
+        return torch.tensor(ids, dtype=torch.long, device=self._device)
 
     def _slot(self, request: Request, position: int) -> int:
         block = request.block_table[position // self._block_size]

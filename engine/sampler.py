@@ -17,7 +17,7 @@ def sample(logits: torch.Tensor, requests: list[Request], eos_token_ids: frozens
         if request.num_output_tokens < request.params.min_tokens:
             logits[row, [*eos_token_ids, *request.params.stop_token_ids]] = float("-inf")
     tokens = logits.argmax(dim=-1)
-    random_rows = [row for row, request in enumerate(requests) if request.params.temperature > 0]
+    random_rows = [row for row, request in enumerate(requests) if not request.params.is_greedy]
     if random_rows:
         tokens[random_rows] = _race(logits[random_rows], [requests[row] for row in random_rows])
     broken = logits.isnan().any(dim=-1).tolist()
@@ -47,6 +47,7 @@ def _truncate(logits: torch.Tensor, requests: list[Request]) -> torch.Tensor:
     ordered = ordered.masked_fill(rank >= top_k[:, None], float("-inf"))
     probs = torch.softmax(ordered, dim=-1)
     before = probs.cumsum(dim=-1) - probs
-    top_p = logits.new_tensor([request.params.top_p for request in requests])
+    # a row without top_p keeps all: its rounded sum may reach 1 early
+    top_p = logits.new_tensor([p if (p := request.params.top_p) < 1 else float("inf") for request in requests])
     ordered = ordered.masked_fill((before >= top_p[:, None]) & (rank > 0), float("-inf"))
     return torch.empty_like(logits).scatter_(-1, order, ordered)

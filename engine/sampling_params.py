@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from engine.errors import RequestError
 
+_SMALLEST_TEMPERATURE = 1e-5
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -31,6 +33,11 @@ class SamplingParams:
         self._require(0 < self.top_p <= 1, "top_p", "above 0 and at most 1")
         self._require(self.top_k >= 0, "top_k", "0 (no limit) or more")
         self._require(0 <= self.min_tokens <= self.max_tokens, "min_tokens", "between 0 and max_tokens")
+
+    @property
+    def is_greedy(self) -> bool:
+        """A temperature this close to 0 would overflow the division by it."""
+        return self.temperature < _SMALLEST_TEMPERATURE
 
     def _require(self, holds: bool, param: str, allowed: str) -> None:
         if not holds:

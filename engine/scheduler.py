@@ -18,10 +18,11 @@ from engine.request import Request
 
 @dataclass(frozen=True, slots=True)
 class ScheduledChunk:
-    """The next ``num_tokens`` uncomputed tokens of a request."""
+    """The next ``num_tokens`` uncomputed tokens of a request, and the blocks it was given for them."""
 
     request: Request
     num_tokens: int
+    new_blocks: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,9 @@ class Scheduler:
         return num_preempted
 
     def _take(self, request: Request, count: int) -> ScheduledChunk:
-        request.block_table += self.pool.allocate(self._missing_blocks(request, count))
-        return ScheduledChunk(request, count)
+        new_blocks = self.pool.allocate(self._missing_blocks(request, count))
+        request.block_table += new_blocks
+        return ScheduledChunk(request, count, new_blocks)
 
     def _release(self, request: Request) -> None:
         self.pool.free(request.block_table)

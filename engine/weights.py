@@ -38,7 +38,7 @@ def resolve_model(model: str) -> Path:
 
 def looks_like_path(model: str) -> bool:
     """A hub id is ``name`` or ``owner/name``; anything else can only be meant as a folder."""
-    return model.startswith((".", "/", "~")) or model.count("/") != 1
+    return model.startswith((".", "/", "~")) or model.count("/") > 1
 
 
 def _fetch(model: str) -> Path:
@@ -58,13 +58,28 @@ def load_config(path: Path) -> Any:
     """
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    except (ValueError, OSError, KeyError) as error:
+        raise ConfigError(
+            f"{path / 'config.json'} is no config of a known model: {str(error).splitlines()[0]}"
+        ) from error
     names = config.architectures or ["unnamed"]
     if names[0] not in SUPPORTED:
         raise ConfigError(f"architecture {names[0]} of {path} is not supported; supported: {', '.join(SUPPORTED)}")
     if getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False):
         raise ConfigError(f"{path}: attention_bias and mlp_bias are not supported; use a model without them")
     return config
+
+
+def eos_token_ids(path: Path, config: Any) -> frozenset[int]:
+    """Tokens that end an answer: the generation config's where there is one, else the model config's."""
+    generation = path / "generation_config.json"
+    stated = json.loads(generation.read_text()).get("eos_token_id") if generation.is_file() else None
+    eos = config.eos_token_id if stated is None else stated
+    if eos is None:
+        return frozenset()
+    return frozenset(eos if isinstance(eos, list) else [eos])
 
 
 def load_decoder(path: Path, config: Any, dtype: torch.dtype, device: torch.device, max_length: int) -> Decoder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
 from importlib.metadata import version
@@ -127,11 +127,11 @@ async def _answer(
 
 
 async def _events(
-    writer: ChunkWriter, first: TextDelta, rest: AsyncIterator[TextDelta], include_usage: bool
-) -> AsyncIterator[bytes]:
+    writer: ChunkWriter, first: TextDelta, rest: AsyncGenerator[TextDelta, None], include_usage: bool
+) -> AsyncGenerator[bytes, None]:
     timing = first.timing
     try:
-        async with aclosing(rest) as deltas:  # type: ignore[type-var]
+        async with aclosing(rest) as deltas:
             yield writer.content(first.text, first.finish_reason)
             async for delta in deltas:
                 timing = delta.timing
@@ -144,13 +144,13 @@ async def _events(
 
 
 async def _collect_unless_gone(
-    request: Request, envelope: Envelope, deltas: AsyncIterator[TextDelta]
+    request: Request, envelope: Envelope, deltas: AsyncGenerator[TextDelta, None]
 ) -> dict[str, Any]:
     """The whole answer. A client that goes away ends the work; the framework does this for streams only."""
 
     async def collect() -> dict[str, Any]:
         texts = []
-        async with aclosing(deltas) as source:  # type: ignore[type-var]
+        async with aclosing(deltas) as source:
             async for delta in source:
                 texts.append(delta.text)
                 if delta.finish_reason is not None and delta.timing is not None:

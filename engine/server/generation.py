@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ class TextGenerator:
 
     async def generate(
         self, token_ids: list[int], params: SamplingParams, stop: tuple[str, ...], request_id: str
-    ) -> AsyncIterator[TextDelta]:
+    ) -> AsyncGenerator[TextDelta, None]:
         """Text as it comes. A stop string ends the request in the engine too; leaving early aborts it."""
         detokenizer = Detokenizer(self._vocabulary, stop)
         first_ns: int | None = None
