@@ -16,7 +16,6 @@ import numpy.typing as npt
 from analysis.bootstrap import Draws, refit_draws
 from analysis.curves import (
     SHARPNESS_RANGE,
-    Fit,
     Floats,
     ProfileGrid,
     fit_constant,
@@ -40,6 +39,8 @@ SATURATED_SHARE = 0.75
 SATURATED_SHORTFALL = 1.25
 #: The lowest load must carry less than this share, or the growing side was never seen.
 GROWING_SHARE = 0.75
+#: Three levels that grow by less than this power of the load are a plateau.
+FLAT_ELASTICITY = 0.15
 #: A side of the knee has to stand out from the scatter by this many standard deviations.
 CLEAR_OF_SCATTER = 3.0
 #: This share of the refits has to show both sides as well.
@@ -100,7 +101,9 @@ def fit_curve(
     warnings = list(points.warnings)
     if len(np.unique(points.x)) < MIN_LOADS:
         return _invalid(f"{len(np.unique(points.x))} usable loads; a knee needs at least {MIN_LOADS}", warnings)
-    competitors = [fit(points.x, points.y) for fit in (fit_hinge, fit_michaelis_menten, fit_usl, fit_linear, fit_constant)]
+    competitors = [
+        fit(points.x, points.y) for fit in (fit_hinge, fit_michaelis_menten, fit_usl, fit_linear, fit_constant)
+    ]
     smooth = fit_smooth_min(points.x, points.y)
     models = {fit.name: fit.aicc for fit in (smooth, *competitors)}
     scatter = min(fit.scatter for fit in (smooth, *competitors))
@@ -139,7 +142,9 @@ def _usable(x: Floats, y: Floats, blocks: Sequence[Floats] | None) -> _Points:
     if len(np.unique(x[order])) < len(order):
         warnings.append("some loads appear more than once; each point counts by itself")
     if blocks is None:
-        warnings.append("one value a load: the interval rests on the scatter about the fit, not on repeated measurement")
+        warnings.append(
+            "one value a load: the interval rests on the scatter about the fit, not on repeated measurement"
+        )
     return _Points(x[order], y[order], None if blocks is None else [blocks[i] for i in order], tuple(warnings))
 
 
@@ -153,6 +158,9 @@ def _judge(
     draws = refit_draws(x, fit, grid, points.blocks, seed)
     capacity, per_unit = fit.params["scale"] * knee, fit.params["scale"]
     growing, saturated = _sides(x, knee, sharpness, fit.scatter, draws)
+    saturated = saturated or _plateau(x, y)
+    if not (growing or saturated):
+        growing, saturated = _clearly(models, "linear"), _clearly(models, "constant")
     if not (growing and saturated):
         return _one_sided(growing, saturated, points, capacity, per_unit, models, warnings)
     if load == "closed" and sharpness < SHARP:
@@ -177,6 +185,20 @@ def _sides(x: Floats, knee: float, sharpness: float, scatter: float, draws: Draw
 def _agreed(shown: npt.NDArray[np.bool_]) -> bool:
     """The fit itself comes first, its refits after it."""
     return bool(shown[0]) and float(shown[1:].mean()) >= AGREEMENT
+
+
+def _plateau(x: Floats, y: Floats) -> bool:
+    """Whether three and more levels in the upper half of the loads lie flat, whatever the model makes of the bend."""
+    upper = x >= x[-1] / 2
+    if upper.sum() < 3 or y[upper].mean() / y[0] < 2:
+        return False
+    return bool(np.polyfit(np.log(x[upper]), np.log(y[upper]), 1)[0] <= FLAT_ELASTICITY)
+
+
+def _clearly(models: dict[str, float | None], name: str) -> bool:
+    """Whether one model is the best by a margin that AICc calls considerable."""
+    known = {model: aicc for model, aicc in models.items() if aicc is not None}
+    return all(known[name] + 4 <= aicc for model, aicc in known.items() if model != name)
 
 
 def _one_sided(

@@ -28,7 +28,9 @@ class RunManifest:
     def _on_start(self, **_: Any) -> None:
         self._manifest = self._manifest or self._begin()
         number = len(self._manifest["levels"])
-        self._manifest["levels"].append({"level": number, "status": "running", "started_unix_ns": time.time_ns()})
+        users = self._environment.runner.target_user_count
+        level = {"level": number, "concurrency": users, "status": "running", "started_unix_ns": time.time_ns()}
+        self._manifest["levels"].append(level)
         self._write()
 
     def _on_spawned(self, user_count: int, **_: Any) -> None:

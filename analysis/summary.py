@@ -1,0 +1,149 @@
+"""From a run to its answer: levels with verdicts, the knee, one sentence. Pure; nothing is written here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from analysis.dataset import Level, Run
+from analysis.knee import KneeResult, Load, fit_curve
+from analysis.metrics import FORMULAS, LevelMetrics, measure, token_series
+from analysis.steady_state import NUM_BINS, steadiness
+from analysis.verdict import LevelVerdict, judge
+
+#: Blocks of time that a level is resampled in; long enough that neighbours hardly depend on each other.
+_NUM_BLOCKS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSummary:
+    """One level: what was asked, what was measured, and whether it counts."""
+
+    level: int
+    concurrency: int
+    status: str
+    note: str | None
+    window_s: float
+    rows: int
+    metrics: LevelMetrics
+    verdict: LevelVerdict
+
+    def as_json(self) -> dict[str, Any]:
+        flat = {name: value for name, value in asdict(self).items() if name not in ("metrics", "verdict")}
+        return flat | {"verdict": self.verdict.kind, "reason": self.verdict.reason} | asdict(self.metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The answer of a run."""
+
+    run_id: str
+    knee: KneeResult
+    sentence: str
+    levels: tuple[LevelSummary, ...]
+    manifest: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``summary.json`` holds. Units: tokens/s, ms, requests in flight."""
+        return {
+            "format": 1,
+            "run_id": self.run_id,
+            **self.knee.as_json(),
+            "sentence": self.sentence,
+            "levels": [level.as_json() for level in self.levels],
+            "formulas": FORMULAS,
+            "versions": self.manifest.get("versions", {}),
+            "target": self.manifest.get("target", {}),
+            "seed": self.manifest.get("seed"),
+        }
+
+
+def summarize(run: Run) -> Summary:
+    """Measure and judge every level, fit those that are valid, and say what came out."""
+    pairs = [(level, _summarize_level(level, run.load)) for level in run.levels]
+    valid = [(level, summary) for level, summary in pairs if summary.verdict.kind == "valid"]
+    knee = fit_curve(
+        [summary.concurrency for _, summary in valid],
+        [summary.metrics.tokens_per_s or 0.0 for _, summary in valid],
+        cast(Load, run.load),
+        blocks=[token_series(level, _NUM_BLOCKS) for level, _ in valid],
+    )
+    summaries = tuple(summary for _, summary in pairs)
+    run_id = str(run.manifest.get("run_id", run.path.name))
+    return Summary(run_id, knee, _sentence(knee, summaries), summaries, run.manifest)
+
+
+def _summarize_level(level: Level, load: str) -> LevelSummary:
+    metrics = measure(level)
+    steady = steadiness(token_series(level, NUM_BINS) if level.window_s else level.sent[:0])
+    return LevelSummary(
+        level.level, level.concurrency, level.status, level.note, level.window_s, level.num_rows, metrics,
+        judge(level, metrics, steady, load),
+    )  # fmt: skip
+
+
+def _sentence(knee: KneeResult, levels: tuple[LevelSummary, ...]) -> str:
+    """The answer in plain words."""
+    valid = [level for level in levels if level.verdict.kind == "valid"]
+    refused = len(levels) - len(valid)
+    aside = f" {refused} of {len(levels)} levels were refused and do not count." if refused else ""
+    return _ANSWERS[knee.verdict](knee, valid) + aside
+
+
+def _found(knee: KneeResult, _: list[LevelSummary]) -> str:
+    assert knee.knee is not None
+    return (
+        f"Throughput grows with load up to about {knee.knee.x:.3g} requests in flight (95 % interval "
+        f"{knee.knee.low:.3g} to {knee.knee.high:.3g}) and levels off at {knee.capacity:.4g} tokens/s; "
+        "more load than that mostly adds waiting."
+    )
+
+
+def _soft(knee: KneeResult, _: list[LevelSummary]) -> str:
+    assert knee.knee is not None
+    return (
+        f"Throughput bends gradually, without a sharp knee: the middle of the bend is at {knee.knee.x:.3g} requests "
+        f"in flight (95 % interval {knee.knee.low:.3g} to {knee.knee.high:.3g}), and it tends to "
+        f"{knee.capacity:.4g} tokens/s."
+    )
+
+
+def _retrograde(knee: KneeResult, valid: list[LevelSummary]) -> str:
+    assert knee.knee is not None
+    peak = max(valid, key=lambda level: level.metrics.tokens_per_s or 0.0)
+    return (
+        f"Throughput grows up to about {knee.knee.x:.3g} requests in flight (95 % interval {knee.knee.low:.3g} to "
+        f"{knee.knee.high:.3g}), peaks at {peak.metrics.tokens_per_s:.4g} tokens/s with {peak.concurrency}, and falls "
+        "under more load."
+    )
+
+
+def _right_censored(_: KneeResult, valid: list[LevelSummary]) -> str:
+    top = max(valid, key=lambda level: level.concurrency)
+    return (
+        f"Saturation was not reached: throughput still grows at {top.concurrency} requests in flight "
+        f"({top.metrics.tokens_per_s:.4g} tokens/s). Measure higher levels."
+    )
+
+
+def _left_censored(knee: KneeResult, valid: list[LevelSummary]) -> str:
+    low = min(valid, key=lambda level: level.concurrency)
+    return (
+        f"The service is saturated from the lowest level, {low.concurrency} in flight, at "
+        f"{knee.capacity:.4g} tokens/s; the knee lies below what was measured."
+    )
+
+
+def _invalid(knee: KneeResult, _: list[LevelSummary]) -> str:
+    reason = knee.warnings[0] if knee.warnings else "the levels do not carry a fit"
+    return f"No answer: {reason}."
+
+
+_ANSWERS = {
+    "found": _found,
+    "no_sharp_knee": _soft,
+    "retrograde": _retrograde,
+    "right_censored": _right_censored,
+    "left_censored": _left_censored,
+    "invalid": _invalid,
+}

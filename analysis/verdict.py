@@ -1,0 +1,91 @@
+"""Whether a level may enter the fit, and if not, why: one that measures the generator says nothing of the service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from analysis.dataset import Level
+from analysis.metrics import LevelMetrics
+from analysis.steady_state import Steadiness
+
+Kind = Literal["valid", "client_limited", "not_steady", "failing", "too_few"]
+
+MAX_FAILED_SHARE = 0.05
+MIN_FINISHED = 5
+#: Little's law: the mean number in flight is the concurrency that was asked for, give or take this.
+MAX_IN_FLIGHT_ERROR = 0.05
+#: Cut-off requests bias latencies towards the short ones; said beside the verdict above this share.
+MENTION_CANCELLED = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LevelVerdict:
+    """A level's verdict and the sentence that explains it."""
+
+    kind: Kind
+    reason: str
+
+
+def judge(level: Level, metrics: LevelMetrics, steady: Steadiness, load: str) -> LevelVerdict:
+    """The first objection that holds, in the order of how much it explains."""
+    objection = (
+        _lost(level)
+        or _failing(metrics)
+        or _too_few(metrics)
+        or (_in_flight(level, metrics) if load == "closed" else None)
+        or _not_steady(steady)
+    )
+    return objection or LevelVerdict("valid", _remark(metrics))
+
+
+def _lost(level: Level) -> LevelVerdict | None:
+    if level.status in ("interrupted", "running"):
+        return LevelVerdict("too_few", "The level was interrupted before its window ended.")
+    if level.status == "degraded":
+        return LevelVerdict("client_limited", "A load worker was lost during the level.")
+    return None
+
+
+def _failing(metrics: LevelMetrics) -> LevelVerdict | None:
+    if not metrics.requests or metrics.failed / metrics.requests <= MAX_FAILED_SHARE:
+        return None
+    kinds = ", ".join(f"{n} {name}" for name, n in metrics.outcomes.items() if name != "ok")
+    return LevelVerdict(
+        "failing",
+        f"{metrics.failed} of {metrics.requests} requests failed ({kinds}); at most {MAX_FAILED_SHARE:.0%} may.",
+    )
+
+
+def _too_few(metrics: LevelMetrics) -> LevelVerdict | None:
+    if metrics.finished >= MIN_FINISHED:
+        return None
+    return LevelVerdict("too_few", f"{metrics.finished} requests finished in the window; at least {MIN_FINISHED} must.")
+
+
+def _in_flight(level: Level, metrics: LevelMetrics) -> LevelVerdict | None:
+    actual = metrics.mean_in_flight or 0.0
+    if abs(actual - level.concurrency) <= MAX_IN_FLIGHT_ERROR * level.concurrency:
+        return None
+    return LevelVerdict(
+        "client_limited",
+        f"{actual:.2f} requests were in flight on average where {level.concurrency} were asked for; the generator, not "
+        f"the service, set the load (limit {MAX_IN_FLIGHT_ERROR:.0%}).",
+    )
+
+
+def _not_steady(steady: Steadiness) -> LevelVerdict | None:
+    if steady.steady:
+        return None
+    return LevelVerdict(
+        "not_steady",
+        f"The token rate moved by {steady.drift:+.0%} across the window, its first {steady.truncated:.0%} by "
+        f"{steady.start_change:+.0%} from the rest: warm up or measure longer.",
+    )
+
+
+def _remark(metrics: LevelMetrics) -> str:
+    cancelled = metrics.outcomes.get("cancelled", 0)
+    if cancelled <= MENTION_CANCELLED * metrics.requests:
+        return ""
+    return f"{cancelled} of {metrics.requests} requests were cut off at the level's end; latencies are of the others."
