@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import signal
@@ -109,22 +108,22 @@ def test_client_that_goes_away_frees_its_blocks(url: str, stream: bool) -> None:
 def test_plain_locust_leaves_a_row_for_each_request_it_counts(url: str, tmp_path: Path) -> None:
     locust = [
         sys.executable, "-m", "locust", "-f", str(REPOSITORY / "locustfiles" / "chat.py"), "--headless", "-u", "8",
-        "-r", "8", "-t", "10s", "--host", url, "--max-tokens", "16", "--out", "rows", "--csv", "stats",
+        "-r", "8", "-t", "10s", "--host", url, "--max-tokens", "16", "--out", "rows", "--json",
     ]  # fmt: skip
     done = subprocess.run(locust, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stderr
-    with (tmp_path / "stats_stats.csv").open() as file:
-        total = next(line for line in csv.DictReader(file) if line["Name"] == "Aggregated")
-    assert int(total["Request Count"]) > 8
-    assert int(total["Failure Count"]) == 0
-    assert parquet_rows(tmp_path / "rows", "requests/*/*/*.parquet") == int(total["Request Count"])
+    counted = json.loads(done.stdout)
+    assert sum(entry["num_requests"] for entry in counted) > 8
+    assert sum(entry["num_failures"] for entry in counted) == 0
+    num_rows = parquet_rows(tmp_path / "rows", "requests/*/*/*.parquet")
+    assert num_rows == sum(entry["num_requests"] for entry in counted)
     _assert_idle(url)
 
 
 def test_engine_that_cannot_start_is_one_line_and_exit_2(tmp_path: Path) -> None:
     """A folder that looks like a model and is none. Runs beside the other server: two commands on one machine."""
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model" / "config.json").write_text('{"architectures": ["BertModel"]}')
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -133,7 +132,7 @@ def test_engine_that_cannot_start_is_one_line_and_exit_2(tmp_path: Path) -> None
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")
-    assert "bert" in last
+    assert "BertModel" in last
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0)])
