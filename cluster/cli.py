@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TextIO
 
 import typer
 
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, RunError
 
 if TYPE_CHECKING:
     from cluster.settings import ReplicaSettings, SweepSettings
@@ -179,7 +179,7 @@ def knee(
         _answer(_knee_sentence(result))
         for warning in result["warnings"]:
             _say(f"note: {warning}")
-    return 1 if result["verdict"] == "invalid" else 0
+    return 0
 
 
 def main() -> NoReturn:
@@ -226,6 +226,8 @@ def _sweep_and_analyze(settings: SweepSettings, out: Path, run_id: str, as_json:
             _say(f"'tokenswarm analyze {out / run_id}' shows what was measured")
         raise
     code = _analyze(result.path, as_json)
+    if not result.num_ok and not result.is_interrupted:
+        raise RunError(f"no request to {settings.target} succeeded; the outcomes and errors are in {result.path}")
     return 130 if result.is_interrupted else code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from workers.targets import resolve_target
 import ray  # isort: skip
 
 _JOIN_TIMEOUT_S = 90.0
+_CONNECT_TIMEOUT_S = 10.0
 _TICK_S = 0.2
 #: Longer than a master takes to close a level whose workers have all gone.
 _CLOSE_TIMEOUT_S = 60.0
@@ -34,6 +36,7 @@ class SweepResult:
 
     path: Path
     is_interrupted: bool
+    num_ok: int
 
 
 def run_sweep(settings: SweepSettings, out: Path, run_id: str) -> SweepResult:
@@ -41,12 +44,14 @@ def run_sweep(settings: SweepSettings, out: Path, run_id: str) -> SweepResult:
 
     Raises:
         UsageError: nothing was started, and no directory is left.
-        RunError: it could not go on; what was measured is kept.
+        RunError: the target does not answer, or the sweep could not go on; what was measured is kept.
     """
     port = free_port()
     url = f"http://127.0.0.1:{port}" if settings.is_engine else settings.target
     model = settings.replicas.config.model if settings.is_engine else settings.model
     target = {"name": settings.target, "base_url": resolve_target(url).base_url, "model": model or None}
+    if not settings.is_engine:
+        _require_reachable(settings.target)
     run = RunDir.create(out, run_id, target, settings.as_json(), settings.seed)
     try:
         with Progress(settings.levels) as progress, ExitStack() as stack:
@@ -54,7 +59,7 @@ def run_sweep(settings: SweepSettings, out: Path, run_id: str) -> SweepResult:
             is_interrupted = sweep.run(stack, url, port, model)
     finally:
         run.discard_unless_measured()
-    return SweepResult(run.path, is_interrupted)
+    return SweepResult(run.path, is_interrupted, sweep.num_ok)
 
 
 class _Sweep:
@@ -64,6 +69,7 @@ class _Sweep:
         self._settings = settings
         self._run = run
         self._progress = progress
+        self.num_ok = 0
 
     def run(self, stack: ExitStack, url: str, port: int, model: str) -> bool:
         """Everything up, all levels, everything down; whether it was interrupted."""
@@ -131,6 +137,7 @@ class _Sweep:
             grace_s=level.grace_s,
         )  # fmt: skip
         ended = self._follow(level, interrupts)
+        self.num_ok += ended["outcomes"].get("ok", 0)
         saved = self._workers.finish_level(level.level)
         has_all_died = self._workers.num_alive() == 0
         dead = self._workers.mend() if not has_all_died else ended["lost_workers"]
@@ -178,6 +185,14 @@ class _Sweep:
                 self._progress.update(event)
             case "error":
                 self._progress.note(f"Locust master: {event['message']}")
+
+
+def _require_reachable(url: str) -> None:
+    target = resolve_target(url)
+    try:
+        socket.create_connection((target.host, target.port), timeout=_CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise RunError(f"{target.origin} does not answer ({error.strerror or error}); is the service up?") from error
 
 
 def _judge(ended: Event, dead: list[str], saved: int, is_interrupted: bool) -> tuple[str, str | None]:
