@@ -89,7 +89,7 @@ def _throughput(summary: Summary) -> Figure:
 def _scatter(axes: Axes, levels: list[LevelSummary], label: str, facecolors: str) -> None:
     if levels:
         loads = [level.concurrency for level in levels]
-        rates = [level.metrics.tokens_per_s for level in levels]
+        rates = [level.metrics.tokens_per_s or 0.0 for level in levels]
         axes.scatter(loads, rates, s=42, facecolors=facecolors, edgecolors=_BLUE, zorder=3, label=label)
 
 

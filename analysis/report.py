@@ -157,7 +157,7 @@ $rows</tbody>
 </section>
 <section><h2>What was measured</h2>$target</section>
 <section><h2>Formulas</h2>$formulas</section>
-<section><h2>Models tried</h2><p>The knee is N* of the smooth minimum X(N) = γN / (1 + (N/N*)<sup>m</sup>)<sup>1/m</sup>.
+<section><h2>Models tried</h2><p>The knee is N* of the smooth min X(N) = γN / (1 + (N/N*)<sup>m</sup>)<sup>1/m</sup>.
 AICc of each model, less is better:</p>$models</section>
 <section><h2>Settings</h2>$settings</section>
 <section><h2>Versions</h2>$versions</section>

@@ -24,8 +24,10 @@ app = typer.Typer(
     add_completion=False,
 )
 
-DEMO_CONCURRENCY = "1,2,4,6,8,12,16,32"
+DEMO_CONCURRENCY = "1,2,4,8,12,16,32,64"
 DEMO_WARMUP_S = 1.5
+#: Short enough that a level of some seconds has requests enough on two cores.
+DEMO_PROMPT_TOKENS, DEMO_MAX_TOKENS = "short=16,medium=48,long=128", "short=24,medium=32,long=48"
 
 Out = Annotated[Path, typer.Option(help="Directory that holds the runs.")]
 RunId = Annotated[str, typer.Option(help="Name of the run below --out; must be new.  [default: date and time]")]
@@ -57,6 +59,8 @@ def demo(out: Out = Path("runs"), run_id: RunId = "", seed: Seed = 0) -> int:
     settings = SweepSettings(
         concurrency=DEMO_CONCURRENCY,
         warmup_s=DEMO_WARMUP_S,
+        prompt_tokens=DEMO_PROMPT_TOKENS,
+        max_tokens=DEMO_MAX_TOKENS,
         seed=seed,
         replicas=ReplicaSettings(engine_config(seed=seed)),
     )

@@ -28,6 +28,7 @@ from engine.step_output import EngineStats, RequestOutput, RequestTiming
 from engine.timeline import TimelineWriter
 
 _FLUSH_INTERVAL_S = 5.0
+_TOKENIZER_MODULE = "transformers.models.auto.tokenization_auto"
 
 
 class _Stream:
@@ -74,7 +75,7 @@ class AsyncEngine:
         self._launch(theirs.detach())
         self._pipe.send(self.config)
         # importing the tokenizers takes as long as loading a small model: both at once
-        await asyncio.to_thread(importlib.import_module, "transformers.models.auto.tokenization_auto")
+        await asyncio.to_thread(importlib.import_module, _TOKENIZER_MODULE)
         ready = await asyncio.to_thread(self._receive)
         if not isinstance(ready, wire.Ready):
             raise _failure(ready)
@@ -135,6 +136,7 @@ class AsyncEngine:
 
     def _launch(self, fd: int) -> None:
         if self._isolation == "thread":
+            importlib.import_module(_TOKENIZER_MODULE)  # two threads cannot import transformers at once
             threading.Thread(target=engine_process.run, args=(Connection(fd),), daemon=True, name="engine-loop").start()
             return
         command = [sys.executable, "-m", "engine.engine_process", str(fd)]
