@@ -99,7 +99,7 @@ def test_killed_sweep_leaves_no_process(tmp_path: Path, started: list[Command]) 
     journal = path / "requests" / "level=0" / "worker=w0" / "part-00000.jsonl"
     command.wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 2)
     assert command.signal_and_wait(signal.SIGKILL) == -signal.SIGKILL
-    assert command.survivors() == []
+    assert command.survivors(within_s=90) == []  # Ray's own agents wait out a call to the head that is gone
     assert run(tmp_path, "analyze", "runs/r").returncode == 0
 
 
