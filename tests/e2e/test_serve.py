@@ -132,7 +132,7 @@ def test_engine_that_cannot_start_is_one_line_and_exit_2(tmp_path: Path) -> None
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")
-    assert "BertModel" in last
+    assert "config.json" in last
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0)])
