@@ -7,8 +7,9 @@ import sys
 from typing import Any, NoReturn
 
 import gevent
+from gevent.event import Event
 from locust import events
-from locust.runners import MasterRunner, WorkerRunner
+from locust.runners import STATE_INIT, MasterRunner, WorkerRunner
 
 from workers.errors import SettingsError
 from workers.options import Settings, add_options, read_options
@@ -18,7 +19,7 @@ from workers.targets import resolve_target
 from workers.user import ChatUser
 
 #: Messages of a controlling master (workers/master.py) and the answers to it.
-CONTROL, LEVEL_BEGIN, LEVEL_END = "tokenswarm_control", "tokenswarm_level_begin", "tokenswarm_level_end"
+LEVEL_BEGIN, LEVEL_END = "tokenswarm_level_begin", "tokenswarm_level_end"
 LEVEL_CLOSED, PROGRESS = "tokenswarm_level_closed", "tokenswarm_progress"
 _DEFAULT_GRACE_S = 30.0
 _PROGRESS_INTERVAL_S = 1.0
@@ -73,17 +74,18 @@ class _Hooks:
         self._settings = settings
         self._session: Session | None = None
         self._num_starts = 0
-        self._is_controlled = False
+        self._ready = Event()
 
     def listen(self) -> None:
         self._environment.events.test_start.add_listener(self._on_start)
         self._environment.events.test_stop.add_listener(self._on_stop)
         self._environment.events.quitting.add_listener(self._on_stop)
         if isinstance(self._runner, WorkerRunner):
-            self._runner.register_message(CONTROL, self._on_control)
             self._runner.register_message(LEVEL_BEGIN, self._on_level_begin)
             self._runner.register_message(LEVEL_END, self._on_level_end, concurrent=True)
             gevent.spawn(self._report_progress)
+            if self._runner.worker_state != STATE_INIT:  # told to spawn before anyone listened
+                self._on_start()
 
     def _on_start(self, **_: Any) -> None:
         """Users are about to spawn. Without a controlling master, each start of the test is a level."""
@@ -93,19 +95,18 @@ class _Hooks:
                 self._session.prepare()
             except SettingsError as error:
                 self._give_up(str(error))
-        if not self._is_controlled:
+        if not getattr(self._environment.parsed_options, "levels_from_master", False):
             self._session.open_level(self._num_starts)
             self._num_starts += 1
+        self._ready.set()
 
     def _on_stop(self, **_: Any) -> None:
         if self._session is not None and self._session.level is not None:
             self._session.close_level(grace_s=0)  # the users have had Locust's own stop timeout
 
-    def _on_control(self, **_: Any) -> None:
-        self._is_controlled = True
-
     def _on_level_begin(self, msg: Any, **_: Any) -> None:
-        if self._session is not None:  # a worker that joined later has no users yet
+        self._ready.wait()
+        if self._session is not None:
             self._session.open_level(msg.data["level"])
 
     def _on_level_end(self, msg: Any, **_: Any) -> None:
@@ -123,6 +124,7 @@ class _Hooks:
         random.seed(f"{self._settings.seed}/{self._settings.worker_name}")  # Locust picks tasks with this generator
         session = Session(self._settings, resolve_target(self._environment.host or options.host or ""))
         ChatUser.session = session
+        ChatUser.has_session.set()
         return session
 
     def _give_up(self, message: str) -> NoReturn:

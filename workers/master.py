@@ -19,7 +19,7 @@ from gevent.fileobject import FileObjectThread
 from locust.env import Environment
 from locust.runners import MasterRunner
 
-from workers.locust_hooks import CONTROL, LEVEL_BEGIN, LEVEL_CLOSED, LEVEL_END, PROGRESS
+from workers.locust_hooks import LEVEL_BEGIN, LEVEL_CLOSED, LEVEL_END, PROGRESS
 from workers.user import ChatUser
 
 _LEVEL_FIELDS = ("level", "users", "warmup_s", "measure_s", "grace_s")
@@ -35,7 +35,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     options = parser.parse_args()
     port = options.port or _free_port(options.host)
-    environment = Environment(user_classes=[ChatUser], stop_timeout=1.0)
+    # these reach a worker with every spawn message, so also one that joins in the middle
+    told_to_workers = argparse.Namespace(levels_from_master=True, enable_rebalancing=False, headless=False)
+    environment = Environment(user_classes=[ChatUser], stop_timeout=1.0, parsed_options=told_to_workers)
     runner = environment.create_master_runner(options.host, port)
     controller = Controller(runner)
     emit("ready", host=options.host, port=port)
@@ -145,8 +147,6 @@ class Controller:
         return {client.id for client in clients.ready + clients.spawning + clients.running}
 
     def _on_progress(self, msg: Any, **_: Any) -> None:
-        if msg.node_id not in self._names:  # only now can the worker take messages of ours
-            self._runner.send_message(CONTROL, None, msg.node_id)
         self._names[msg.node_id] = msg.data["worker"]
         self._progress[msg.node_id] = msg.data
 

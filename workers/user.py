@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from gevent.event import Event
 from locust import User, task
 
 from workers.records import Record
@@ -19,8 +20,10 @@ class ChatUser(User):
     """Closed loop: the next prompt leaves when the last answer is whole. ``tasks`` is weighted by the mix at start."""
 
     session: Session
+    has_session = Event()
 
     def on_start(self) -> None:
+        self.has_session.wait()  # a worker that joins in the middle spawns before it is ready
         self._client = self.session.make_client()
         self._wait_at_gate()
 
