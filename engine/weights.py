@@ -14,6 +14,8 @@ from engine.errors import ConfigError
 from engine.models.decoder import Decoder, DecoderShape, rope_tables
 
 SUPPORTED = ("LlamaForCausalLM",)
+#: Those whose frequencies do not depend on how long a sequence is.
+_ROPE_TYPES = ("linear", "llama3")
 
 
 def resolve_model(model: str) -> Path:
@@ -84,12 +86,23 @@ def eos_token_ids(path: Path, config: Any) -> frozenset[int]:
 
 def load_decoder(path: Path, config: Any, dtype: torch.dtype, device: torch.device, max_length: int) -> Decoder:
     """Build the decoder, its weights read tensor by tensor from memory-mapped files."""
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
     shape = decoder_shape(config)
-    rotary = LlamaRotaryEmbedding(config)
-    cos, sin = rope_tables(rotary.inv_freq, rotary.attention_scaling, max_length)
+    cos, sin = rope_tables(*_rope_frequencies(config, shape.head_dim), max_length)
     return Decoder(shape, _weight_reader(path, dtype, device), (cos.to(device), sin.to(device)))
+
+
+def _rope_frequencies(config: Any, head_dim: int) -> tuple[torch.Tensor, float]:
+    """Inverse frequencies, shape (head_dim / 2,), and the factor on cosines and sines."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    kind = config.rope_parameters.get("rope_type", "default")
+    if kind == "default":
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+        return 1.0 / config.rope_parameters["rope_theta"] ** exponents, 1.0
+    if kind not in _ROPE_TYPES:
+        raise ConfigError(f"rope type {kind!r} is not supported; supported: default, {', '.join(_ROPE_TYPES)}")
+    frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    return frequencies, float(factor)
 
 
 def decoder_shape(config: Any) -> DecoderShape:

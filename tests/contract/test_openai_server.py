@@ -211,6 +211,7 @@ def test_models_and_health(server: EngineServer, client: OpenAI) -> None:
         assert json.load(response)["version"]
 
 
+@pytest.mark.slow
 def test_a_killed_step_loop_fails_who_waits_and_turns_health_red(model: Path) -> None:
     with engine_server("--model", str(model), "--model-name", "tiny") as server:
         client = OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0)

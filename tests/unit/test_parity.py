@@ -58,8 +58,13 @@ def transformers_greedy(model: torch.nn.Module, prompt: list[int]) -> list[int]:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"tie_word_embeddings": True}, {"rope_parameters": LLAMA3_ROPE}],
-    ids=["untied", "tied", "llama3-rope"],
+    [
+        {},
+        {"tie_word_embeddings": True},
+        {"rope_parameters": LLAMA3_ROPE},
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}},
+    ],
+    ids=["untied", "tied", "llama3-rope", "linear-rope"],
 )
 def test_parity_with_transformers(tmp_path: Path, changes: dict[str, object]) -> None:
     model = make_tiny_llama(tmp_path, **changes)
