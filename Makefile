@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check lint fast-tests bench clean
 demo: $(INSTALLED)
 	$(BIN)/tokenswarm demo
 
@@ -11,10 +11,15 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest tests
 
 check: $(INSTALLED)
+	$(MAKE) --no-print-directory --jobs 2 --output-sync lint fast-tests
+
+lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+fast-tests: $(INSTALLED)
 	$(BIN)/python -m pytest -q tests/unit tests/contract -m "not slow"
 
 bench: $(INSTALLED)

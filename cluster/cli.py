@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +33,10 @@ DEMO_PROMPT_TOKENS, DEMO_MAX_TOKENS = "short=16,medium=48,long=128", "short=24,m
 Out = Annotated[Path, typer.Option(help="Directory that holds the runs.")]
 RunId = Annotated[str, typer.Option(help="Name of the run below --out; must be new.  [default: date and time]")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same prompts.")]
+Seed = Annotated[
+    int | None, typer.Option(help="The same seed gives the same prompts.  [default: one of its own each run]")
+]
+EngineSeed = Annotated[int, typer.Option(help="Seed of requests that bring none.")]
 Model = Annotated[str, typer.Option(help="'demo', a Hugging Face folder, or a hub id.")]
 Replicas = Annotated[int, typer.Option(help="Engine replicas behind the endpoint.")]
 MaxNumSeqs = Annotated[int, typer.Option(help="Most sequences that one step runs.")]
@@ -48,7 +52,7 @@ GpusPerReplica = Annotated[float, typer.Option(help="GPUs that Ray gives to each
 
 
 @app.command()
-def demo(out: Out = Path("runs"), run_id: RunId = "", seed: Seed = 0) -> int:
+def demo(out: Out = Path("runs"), run_id: RunId = "", seed: Seed = None) -> int:
     """All of it on this machine: engine, load, knee, report.
 
     A small engine on Ray, two load workers, eight levels; needs no options, no key and no network. The last line on
@@ -61,8 +65,8 @@ def demo(out: Out = Path("runs"), run_id: RunId = "", seed: Seed = 0) -> int:
         warmup_s=DEMO_WARMUP_S,
         prompt_tokens=DEMO_PROMPT_TOKENS,
         max_tokens=DEMO_MAX_TOKENS,
-        seed=seed,
-        replicas=ReplicaSettings(engine_config(seed=seed)),
+        seed=_seed(seed),
+        replicas=ReplicaSettings(engine_config()),
     )
     return _sweep_and_analyze(settings, out, run_id, as_json=False)
 
@@ -82,7 +86,7 @@ def serve(
     device: Device = "auto",
     threads: Threads = None,
     gpus_per_replica: GpusPerReplica = 0,
-    seed: Seed = 0,
+    seed: EngineSeed = 0,
 ) -> int:
     """Serve the OpenAI API from engine replicas, until Ctrl-C.
 
@@ -115,7 +119,7 @@ def sweep(
     prompt_tokens: Annotated[str, typer.Option(help="Tokens in.  [default: short=32,medium=128,long=512]")] = "",
     max_tokens: Annotated[str, typer.Option(help="Tokens out.  [default: short=32,medium=48,long=64]")] = "",
     language: Annotated[str, typer.Option(help="Language of the prompts: en, zh or both.")] = "both",
-    seed: Seed = 0,
+    seed: Seed = None,
     out: Out = Path("runs"),
     run_id: RunId = "",
     as_json: AsJson = False,
@@ -145,11 +149,10 @@ def sweep(
         replicas, gpus_per_replica, model=(model or "demo") if target == ENGINE_TARGET else "demo",
         max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, block_size=block_size,
         num_kv_blocks=num_kv_blocks, max_model_len=max_model_len, dtype=dtype, device=device, threads=threads,
-        seed=seed,
     )  # fmt: skip
     settings = SweepSettings(
         concurrency=concurrency, target=target, model=model, workers=workers, warmup_s=warmup, duration_s=duration,
-        grace_s=grace, mix=mix, prompt_tokens=prompt_tokens, max_tokens=max_tokens, language=language, seed=seed,
+        grace_s=grace, mix=mix, prompt_tokens=prompt_tokens, max_tokens=max_tokens, language=language, seed=_seed(seed),
         collect_rows=collect_rows, ray_address=ray_address, replicas=engine,
     )  # fmt: skip
     return _sweep_and_analyze(settings, out, run_id, as_json)
@@ -214,6 +217,11 @@ def _replicas(replicas: int, gpus_per_replica: float, **options: Any) -> Replica
     from cluster.settings import ReplicaSettings, engine_config
 
     return ReplicaSettings(engine_config(replicas=replicas, **options), replicas, gpus_per_replica)
+
+
+def _seed(asked: int | None) -> int:
+    """Two runs must not send the same prompts by accident: the second would be answered from a prefix cache."""
+    return secrets.randbelow(2**31) if asked is None else asked
 
 
 def _sweep_and_analyze(settings: SweepSettings, out: Path, run_id: str, as_json: bool) -> int:
