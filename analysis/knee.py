@@ -47,8 +47,12 @@ CLEAR_OF_SCATTER = 3.0
 AGREEMENT = 0.9
 #: Below this m the bend is spread over more than a decade of load.
 SHARP = 1.25
-#: Throughput after the peak is falling when it is lower by this, and by two standard deviations of the scatter.
+#: Throughput after the peak is falling when it is lower by this ...
 RETROGRADE_FALL = 0.04
+#: ... and by this many standard deviations of the scatter: the peak of a noisy plateau is its luckiest level.
+CLEAR_FALL, CLEAR_STEADY_FALL = 4.0, 2.0
+#: Half of that will do where the USL, which can fall, describes the levels better than the smooth minimum.
+DOUBT_WITH_USL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,8 @@ def fit_curve(
             f"the points lie {scatter:.0%} off every model; above {MAX_SCATTER:.0%} a fit says nothing: measure longer",
             warnings, models,
         )  # fmt: skip
-    falling = _falls_after_peak(points.x, points.y)
+    prefers_usl = _prefers(models, "usl", "smooth_min")
+    falling = _falls_after_peak(points.x, points.y, DOUBT_WITH_USL if prefers_usl else 1.0)
     if falling:
         points = points.held_at_peak()
         warnings.append(
@@ -217,7 +222,12 @@ def _one_sided(
     return _invalid("the scatter hides both growth and saturation: measure longer", warnings, models)
 
 
-def _falls_after_peak(x: Floats, y: Floats) -> float:
+def _prefers(models: dict[str, float | None], one: str, other: str) -> bool:
+    first, second = models[one], models[other]
+    return first is not None and second is not None and first < second
+
+
+def _falls_after_peak(x: Floats, y: Floats, doubt: float) -> float:
     """The share that throughput lost from its peak to the highest load, or 0 where that may be scatter.
 
     Either every level after the peak is clearly lower, or three and more fall one after another.
@@ -226,9 +236,11 @@ def _falls_after_peak(x: Floats, y: Floats) -> float:
     tail, fall = y[peak + 1 :], 1 - y[-1] / y.max()
     if not len(tail):
         return 0.0
-    bound = max(RETROGRADE_FALL, 2 * fit_smooth_min(x, np.maximum.accumulate(y)).scatter)
-    steady_fall = len(tail) >= 3 and bool(np.all(np.diff(y[peak:]) < 0)) and fall > bound
-    return float(fall) if steady_fall or 1 - tail.max() / y.max() > bound else 0.0
+    scatter = doubt * fit_smooth_min(x, np.maximum.accumulate(y)).scatter
+    falls_steadily = len(tail) >= 3 and bool(np.all(np.diff(y[peak:]) < 0))
+    all_fell = 1 - tail.max() / y.max() > max(RETROGRADE_FALL, CLEAR_FALL * scatter)
+    steady_fall = falls_steadily and fall > max(RETROGRADE_FALL, CLEAR_STEADY_FALL * scatter)
+    return float(fall) if steady_fall or all_fell else 0.0
 
 
 def _invalid(reason: str, warnings: list[str], models: dict[str, float | None] | None = None) -> KneeResult:
