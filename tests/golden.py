@@ -20,13 +20,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def golden_server() -> Iterator[str]:
-    """Base URL of a golden server that runs while the context is open."""
+def golden_server(certificate: Path | None = None) -> Iterator[str]:
+    """Base URL of a golden server that runs while the context is open; with a certificate it speaks TLS."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, str(_SERVER), str(port)])
+    options = [] if certificate is None else [str(certificate)]
+    process = subprocess.Popen([sys.executable, str(_SERVER), str(port), *options])
     try:
         _await_port(port, process)
-        yield f"http://127.0.0.1:{port}"
+        yield f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(10)

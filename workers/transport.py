@@ -73,6 +73,8 @@ class Connection:
             TimeoutError: nothing came in time.
             OSError: the connection broke.
         """
+        if self._tls is not None and self._tls.is_closed:  # said good-bye, though the socket may stay open for long
+            return b"", time.monotonic_ns()
         data, stamp = self._receive_raw()
         if self._tls is None or not data:
             return data, stamp
@@ -86,6 +88,8 @@ class Connection:
 
     def is_stale(self) -> bool:
         """Whether the server closed the idle connection, or sent what nobody asked for."""
+        if self._tls is not None and self._tls.is_closed:
+            return True
         try:
             self._socket.settimeout(0)
             self._socket.recv(1, std_socket.MSG_PEEK)

@@ -1,13 +1,15 @@
 """A server whose every byte and time is known: what a request gets is chosen by the model it names.
 
-Run as ``python golden_server.py PORT``. ``GET /log`` tells, per X-Request-Id, when each piece was handed to the kernel
-(monotonic ns, which processes of one machine share) and how many requests and connections there were.
+Run as ``python golden_server.py PORT [CERTIFICATE]``, the latter for TLS. ``GET /log`` tells, per X-Request-Id, when
+each piece was handed to the kernel (monotonic ns, which processes of one machine share), and how many requests and
+connections there were.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import time
 
@@ -115,11 +117,15 @@ async def stream(writer: asyncio.StreamWriter, model: str, log: list[int]) -> bo
     return is_whole
 
 
-async def main(port: int) -> None:
-    server = await asyncio.start_server(serve, "127.0.0.1", port)
+async def main(port: int, certificate: str | None) -> None:
+    context = None
+    if certificate is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+    server = await asyncio.start_server(serve, "127.0.0.1", port, ssl=context)
     async with server:
         await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), *sys.argv[2:] or [None]))

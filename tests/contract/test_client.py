@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import statistics
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from golden import free_port
+import trustme
+from golden import free_port, golden_server
 
 KEY = "golden-secret"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificate authority that the client trusts, and beside it the server's certificate."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "authority.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    return folder / "authority.pem"
+
+
+@pytest.fixture(scope="module", params=["tcp", "tls"])
+def server(request: pytest.FixtureRequest, authority: Path) -> Iterator[str]:
+    """A golden server on plain TCP, then one on TLS."""
+    with golden_server(authority.with_name("server.pem") if request.param == "tls" else None) as url:
+        os.environ["SSL_CERT_FILE"] = str(authority)
+        yield url
+        del os.environ["SSL_CERT_FILE"]
 
 
 def run_client(url: str, models: str, count: int = 1, timeout_s: float = 10) -> list[dict[str, Any]]:
@@ -29,15 +51,15 @@ def run_client(url: str, models: str, count: int = 1, timeout_s: float = 10) -> 
 
 
 def sent_log(url: str) -> dict[str, list[int]]:
-    with urllib.request.urlopen(f"{url}/log") as response:
+    with urllib.request.urlopen(f"{url}/log", context=ssl.create_default_context()) as response:
         log: dict[str, list[int]] = json.load(response)["log"]
     return log
 
 
-def test_token_times_are_those_of_the_wire(golden: str) -> None:
+def test_token_times_are_those_of_the_wire(server: str) -> None:
     """Each token's time is within a millisecond of when the server handed it to the kernel, at the median."""
-    rows = run_client(golden, "ok", count=30)
-    log = sent_log(golden)
+    rows = run_client(server, "ok", count=30)
+    log = sent_log(server)
     errors_ms = [
         abs(seen - sent) / 1e6
         for row in rows
@@ -53,6 +75,7 @@ def test_token_times_are_those_of_the_wire(golden: str) -> None:
         assert (row["prompt_tokens"], row["completion_tokens"], row["token_source"]) == (7, 3, "usage")
         assert (row["cached_tokens"], row["finish_reason"], row["http_status"]) == (2, "stop", 200)
         assert row["connect_ns"] > 0
+        assert (row["tls_ns"] is not None) == server.startswith("https")
         assert row["end_ns"] >= row["last_token_ns"]
 
 
@@ -86,9 +109,9 @@ OUTCOMES: dict[str, tuple[str, int | None, int, str | None]] = {
 
 
 @pytest.fixture(scope="module")
-def rows(golden: str) -> dict[str, dict[str, Any]]:
+def rows(server: str) -> dict[str, dict[str, Any]]:
     """One row of each scripted answer."""
-    return {row["model"]: row for row in run_client(golden, ",".join(["ok", *OUTCOMES]), timeout_s=2)}
+    return {row["model"]: row for row in run_client(server, ",".join(["ok", *OUTCOMES]), timeout_s=2)}
 
 
 @pytest.mark.parametrize("model", OUTCOMES)
@@ -127,6 +150,15 @@ def test_what_is_no_number_is_not_written(rows: dict[str, dict[str, Any]]) -> No
     row = rows["odd-usage"]
     assert row["prompt_tokens"] is None
     assert (row["completion_tokens"], row["token_source"]) == (2, "chunks")
+
+
+def test_a_certificate_that_is_not_trusted(authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with golden_server(authority.with_name("server.pem")) as url:
+        [row] = run_client(url, "ok")
+    assert row["outcome"] == "connect"
+    assert "certificate verify failed" in row["error"].lower()
+    assert row["sent_ns"] is None
 
 
 def test_refused_port() -> None:
