@@ -107,6 +107,26 @@ def serve(
 
 
 @app.command()
+def probe(
+    target: Annotated[str, typer.Option(help="URL of a service.")],
+    model: Annotated[str, typer.Option(help="Model name.  [default: the first the service lists]")] = "",
+    timeout: Annotated[float, typer.Option(help="Seconds until the request is given up.")] = 60.0,
+    prompt: Annotated[str, typer.Option(help="What to ask.")] = "Say hello.",
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of the answer.")] = 16,
+    as_json: AsJson = False,
+) -> int:
+    """Send one request and tell its whole story.
+
+    Exit code 0 for a whole answer, else 1. A key comes from TAOTOKEN_API_KEY or OPENAI_API_KEY.
+    """
+    import subprocess
+
+    options = ["--model", model, "--timeout", str(timeout), "--prompt", prompt, "--max-tokens", str(max_tokens)]
+    command = [sys.executable, "-m", "workers.probe", target, *options, *(["--json"] if as_json else [])]
+    return subprocess.run(command, check=False).returncode  # gevent patches a process of its own
+
+
+@app.command()
 def sweep(
     concurrency: Annotated[str, typer.Option(help="Levels: numbers of users, such as 1,2,4,8.")],
     target: Annotated[str, typer.Option(help="'engine' starts one; else the URL of a service.")] = "engine",

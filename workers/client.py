@@ -38,15 +38,17 @@ class ChatClient:
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
 
-    def run(self, record: Record, text: str, extra: dict[str, Any]) -> None:
+    def run(self, record: Record, text: str, extra: dict[str, Any], answer: list[str] | None = None) -> None:
         """Send and receive; ``record`` is complete when this returns or is killed.
+
+        ``answer``, if given, receives the pieces of visible text.
 
         Raises:
             gevent.GreenletExit: the greenlet was killed; the row says ``cancelled``.
         """
         deadline_ns = time.monotonic_ns() + int(self._timeout_s * 1e9)
         body = openai_chat.request_body(record.model, text, record.max_tokens or 1, extra)
-        stream = ChatStream(record)
+        stream = ChatStream(record, answer)
         try:
             connection = self._connect(record)
             if connection is not None:
@@ -123,7 +125,7 @@ class ChatClient:
         events = EventParser()
         refusal = b""
         last_read_ns = record.sent_ns or 0
-        while not response.is_complete:
+        while not (response.is_complete or stream.has_failed):  # behind an error nothing of worth comes
             now_ns = time.monotonic_ns()
             if stream.is_done:
                 deadline_ns = min(deadline_ns, now_ns + _END_OF_BODY_NS)

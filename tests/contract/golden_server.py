@@ -43,6 +43,7 @@ SCRIPTS: dict[str, tuple[int, str, list[tuple[float, bytes]], bool]] = {
     "crlf": (200, SSE, [(0, (TEXT + LAST + USAGE + DONE).replace(b"\n", b"\r\n"))], True),
     "many-in-one": (200, SSE, [(0.03, TEXT + TEXT + LAST), (0, USAGE), (0, DONE)], True),
     "error-in-stream": (200, SSE, [(0, TEXT), (0, b'data: {"error": {"message": "kaputt"}}\n\n')], True),
+    "error-left-open": (200, SSE, [(0, b'data: {"error": {"message": "kaputt"}}\n\n'), (60, b"")], True),
     "truncated": (200, SSE, [(0, TEXT), (0, TEXT)], True),
     "cut": (200, SSE, [(0, TEXT), (0, TEXT)], False),
     "no-token": (200, SSE, [(0, ROLE), (0, USAGE), (0, DONE)], True),

@@ -88,6 +88,7 @@ OUTCOMES: dict[str, tuple[str, int | None, int, str | None]] = {
     "crlf": ("ok", 200, 2, None),
     "many-in-one": ("ok", 200, 3, None),
     "error-in-stream": ("server", 200, 1, "kaputt"),
+    "error-left-open": ("server", 200, 0, "kaputt"),
     "truncated": ("truncated", 200, 2, "without [DONE]"),
     "cut": ("truncated", 200, 2, ""),
     "no-token": ("protocol", 200, 0, "without a token"),

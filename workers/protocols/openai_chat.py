@@ -34,11 +34,13 @@ class ChatStream:
     not. An answer is whole when it said ``[DONE]`` or gave a finish reason; an error object anywhere makes it failed.
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, answer: list[str] | None = None) -> None:
+        """``answer``, if given, receives the pieces of visible text."""
         self.is_done = False
+        self.has_failed = False
         self._record = record
+        self._answer = answer
         self._chunk_ns: list[int] = []
-        self._has_failed = False
 
     def on_event(self, data: bytes, stamp_ns: int) -> bool:
         """Take one event; true when it carried generated content."""
@@ -77,7 +79,7 @@ class ChatStream:
             record.first_token_ns, record.last_token_ns = times[0], times[-1]
         if record.completion_tokens is None and times:
             record.completion_tokens, record.token_source = len(times), "chunks"
-        if self._has_failed:
+        if self.has_failed:
             return
         if not (self.is_done or record.finish_reason):
             record.outcome, record.error = "truncated", "the stream ended without [DONE] or a finish reason"
@@ -91,9 +93,9 @@ class ChatStream:
         return self._record.finish_reason == "stop" and (self._record.completion_tokens or 0) <= 1
 
     def _fail(self, outcome: str, error: str) -> bool:
-        if not self._has_failed:
+        if not self.has_failed:
             self._record.outcome, self._record.error = outcome, error
-        self._has_failed = True
+        self.has_failed = True
         return False
 
     def _take_choice(self, choice: dict[str, Any], stamp_ns: int) -> bool:
@@ -102,6 +104,8 @@ class ChatStream:
         is_visible = bool(delta.get("content") or delta.get("refusal"))
         if is_visible and record.first_visible_ns is None:
             record.first_visible_ns = stamp_ns
+        if is_visible and self._answer is not None:
+            self._answer.append(delta.get("content") or delta["refusal"])
         if choice.get("finish_reason"):
             record.finish_reason = str(choice["finish_reason"])
         return is_visible or bool(delta.get("reasoning_content") or delta.get("reasoning") or delta.get("tool_calls"))
