@@ -3,183 +3,194 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import gevent
 
 from workers.clock import Clock
-from workers.http1 import HttpError, ResponseParser
-from workers.protocols import openai_chat
-from workers.protocols.openai_chat import ChatStream
+from workers.exchange import Exchange
+from workers.protocols import WireProtocol
+from workers.reader import Reader
 from workers.records import Record
-from workers.sse import EventParser
+from workers.route import Route, find_route
 from workers.targets import Target
 from workers.transport import Connection
 
-_MAX_ERROR_BYTES = 4096
-#: How long the end of the body may come after [DONE] before the connection is given up.
-_END_OF_BODY_NS = 1_000_000_000
+#: How long the end of the body may come after the end mark before the connection is given up.
+_END_OF_BODY_S = 1.0
+CANCELLED = "ended with the run before its answer was whole"
 
 
+@dataclass(slots=True)
 class InFlight:
     """Requests of this process that are on their way."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    count: int = 0
 
 
-class ChatClient:
+class Wire:
+    """What all clients of a process share: the way to the target and what is spoken there."""
+
+    def __init__(self, target: Target, protocol: WireProtocol, timeout_s: float, trust_env: bool = False) -> None:
+        """
+        Raises:
+            SettingsError: the environment names a proxy that cannot be used.
+        """
+        self.target = target
+        self.protocol = protocol
+        self.timeout_s = timeout_s
+        self.route: Route = find_route(target, trust_env)
+        self.clock = Clock()
+        self.reader = Reader()
+        self.in_flight = InFlight()
+        self.num_connections = 0
+        self._head = (
+            f"POST {self.route.path_prefix}{target.prefix}{protocol.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
+            f"{self.route.headers}{protocol.headers(target.key)}"
+            "Content-Type: application/json\r\nAccept: text/event-stream\r\nAccept-Encoding: identity\r\n"
+            "User-Agent: tokenswarm\r\n"
+        )
+
+    def request(self, request_id: str, body: bytes) -> bytes:
+        return f"{self._head}X-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+    def masked(self, error: str | None) -> str | None:
+        """The same words without the key, should a server have repeated it."""
+        return error.replace(self.target.key, "***") if error and self.target.key else error
+
+
+class Client:
     """One user's client: one keep-alive connection, one request at a time, no hidden retries."""
 
-    def __init__(self, target: Target, clock: Clock, in_flight: InFlight, timeout_s: float) -> None:
-        self._target = target
-        self._clock = clock
-        self._in_flight = in_flight
-        self._timeout_s = timeout_s
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
         self._connection: Connection | None = None
+        self._fd = -1
+        self._exchange: Exchange | None = None
+        self._connecting: gevent.Greenlet | None = None
+        self._is_cancelled = False
+
+    def warm(self) -> None:
+        """Connect now, so that no request has to wait for it; a failure shows when the first one is sent."""
+        if self._connection is None:
+            with suppress(OSError):
+                self._open()
 
     def run(self, record: Record, text: str, extra: dict[str, Any], answer: list[str] | None = None) -> None:
         """Send and receive; ``record`` is complete when this returns or is killed.
 
-        ``answer``, if given, receives the pieces of visible text.
+        ``answer``, if given, receives the pieces of generated text.
 
         Raises:
             gevent.GreenletExit: the greenlet was killed; the row says ``cancelled``.
         """
-        deadline_ns = time.monotonic_ns() + int(self._timeout_s * 1e9)
-        body = openai_chat.request_body(record.model, text, record.max_tokens or 1, extra)
-        stream = ChatStream(record, answer)
+        wire = self._wire
+        deadline_ns = time.monotonic_ns() + int(wire.timeout_s * 1e9)
+        self._is_cancelled = False
+        body = wire.protocol.body(record.model, text, record.max_tokens or 1, extra)
+        stream = wire.protocol.stream(record, answer)
         try:
-            connection = self._connect(record)
-            if connection is not None:
-                self._exchange(connection, self._head(record, len(body)) + body, record, stream, deadline_ns)
+            if self._connect(record):
+                self._send(wire.request(record.request_id, body), record, stream, deadline_ns)
         except gevent.GreenletExit:
-            stream.finish()
-            record.outcome, record.error = "cancelled", "ended with the run before its answer was whole"
-            self.close()
+            self._give_up("cancelled", CANCELLED)
+            record.outcome, record.error = "cancelled", CANCELLED
             raise
         finally:
+            self._exchange = None
             record.end_ns = time.monotonic_ns()
-            record.error = self._masked(record.error)
+            record.error = wire.masked(record.error)
+
+    def cancel(self) -> None:
+        """End the request that is on its way; its row says ``cancelled``."""
+        self._is_cancelled = True
+        if self._exchange is not None:
+            self._give_up("cancelled", CANCELLED)
+        elif self._connecting is not None:
+            self._connecting.kill(block=False)
 
     def close(self) -> None:
         if self._connection is not None:
+            self._wire.reader.remove(self._fd)
+            self._wire.num_connections -= 1
             self._connection.close()
             self._connection = None
 
-    def _connect(self, record: Record) -> Connection | None:
-        if self._connection is not None and self._connection.is_stale():
+    def _connect(self, record: Record) -> bool:
+        if self._connection is not None and self._connection.is_closed_by_peer:
             self.close()
         if self._connection is None:
+            self._connecting = gevent.spawn(self._open)
             try:
-                self._connection = Connection(self._target, self._clock, self._timeout_s)
+                self._connecting.get()
             except OSError as error:
-                record.outcome, record.error = "connect", f"{self._target.authority}: {error}"
-                return None
+                record.outcome, record.error = "connect", f"{self._wire.target.authority}: {error}"
+            finally:
+                self._connecting.kill(block=False)
+                self._connecting = None
+            if self._is_cancelled:
+                record.outcome, record.error = "cancelled", CANCELLED
+            if self._connection is None:
+                return False
             times = self._connection.times
             record.dns_ns, record.connect_ns, record.tls_ns = times.dns_ns, times.connect_ns, times.tls_ns
         record.clock_source = self._connection.clock_source
-        return self._connection
+        return not self._is_cancelled
 
-    def _head(self, record: Record, length: int) -> bytes:
-        key = f"Authorization: Bearer {self._target.key}\r\n" if self._target.key else ""
-        return (
-            f"POST {self._target.prefix}{openai_chat.PATH} HTTP/1.1\r\nHost: {self._target.authority}\r\n{key}"
-            "Content-Type: application/json\r\nAccept: text/event-stream\r\nUser-Agent: tokenswarm\r\n"
-            f"X-Request-Id: {record.request_id}\r\nContent-Length: {length}\r\n\r\n"
-        ).encode()
+    def _open(self) -> None:
+        self._connection = Connection(self._wire.route, self._wire.clock, self._wire.timeout_s)
+        self._wire.num_connections += 1
+        self._fd = self._connection.fileno()
+        self._wire.reader.add(self._fd, self._on_idle_readable)
 
-    def _exchange(
-        self, connection: Connection, request: bytes, record: Record, stream: ChatStream, deadline_ns: int
-    ) -> None:
-        self._in_flight.count += 1
-        record.in_flight_at_send = self._in_flight.count
-        response = ResponseParser()
+    def _send(self, request: bytes, record: Record, stream: Any, deadline_ns: int) -> None:
+        assert self._connection is not None
+        wire = self._wire
+        exchange = Exchange(self._connection, wire.reader, record, stream, wire.clock, wire.timeout_s)
+        self._exchange = exchange
+        wire.reader.set_handler(self._fd, exchange.on_readable)
+        wire.in_flight.count += 1
+        record.in_flight_at_send = wire.in_flight.count
         try:
-            connection.set_timeout((deadline_ns - time.monotonic_ns()) / 1e9)
+            self._connection.set_timeout((deadline_ns - time.monotonic_ns()) / 1e9)
             record.sent_ns = time.monotonic_ns()
-            connection.send(request)
-            self._receive(connection, response, record, stream, deadline_ns)
+            self._connection.send(request)
+            self._await_end(exchange, deadline_ns)
         except TimeoutError:
-            stream.finish()
-            if stream.is_done and record.outcome == "ok":
-                return  # everything came but the end of the body; the connection is not used again
-            record.outcome, record.error = "timeout", f"no whole answer within {self._timeout_s:g} s"
-        except HttpError as error:
-            stream.finish()
-            record.outcome, record.error = "protocol", str(error)
+            exchange.on_deadline()
         except OSError as error:
-            stream.finish()
-            if record.first_byte_ns is None:
-                record.outcome, record.error = "connect", f"connection lost before any answer: {error}"
-            else:
-                record.outcome, record.error = "truncated", f"connection lost: {error}"
+            exchange.abandon("connect", f"connection lost before any answer: {error}")
         finally:
-            self._in_flight.count -= 1
-            if not response.keeps_alive:
+            wire.in_flight.count -= 1
+            if exchange.is_over and exchange.keeps_alive:
+                wire.reader.set_handler(self._fd, self._on_idle_readable)
+            else:
                 self.close()
 
-    def _receive(
-        self, connection: Connection, response: ResponseParser, record: Record, stream: ChatStream, deadline_ns: int
-    ) -> None:
-        events = EventParser()
-        refusal = b""
-        last_read_ns = record.sent_ns or 0
-        while not (response.is_complete or stream.has_failed):  # behind an error nothing of worth comes
-            now_ns = time.monotonic_ns()
-            if stream.is_done:
-                deadline_ns = min(deadline_ns, now_ns + _END_OF_BODY_NS)
-            if now_ns >= deadline_ns:
-                raise TimeoutError
-            connection.set_timeout((deadline_ns - now_ns) / 1e9)
-            data, stamp_ns = connection.receive()
-            if not data:
-                response.end()
-                break
-            record.bytes_in += len(data)
-            if record.first_byte_ns is None:
-                record.first_byte_ns = stamp_ns
-            body = response.feed(data)
-            record.http_status = response.status
-            if response.status is None:
-                continue
-            if _is_stream(response):
-                are_tokens = [stream.on_event(event, stamp_ns) for _, event in events.feed(body)]
-                if any(are_tokens):
-                    self._note_error(record, len(are_tokens), stamp_ns - last_read_ns)
-            elif len(refusal) < _MAX_ERROR_BYTES:
-                refusal += body
-            last_read_ns = stamp_ns
-        self._settle(response, record, stream, refusal)
+    def _await_end(self, exchange: Exchange, deadline_ns: int) -> None:
+        exchange.changed.wait(max(0.001, (deadline_ns - time.monotonic_ns()) / 1e9))
+        if not exchange.is_over and exchange.stream.is_done:
+            exchange.changed.clear()
+            exchange.changed.wait(_END_OF_BODY_S)
+        if not exchange.is_over:
+            exchange.on_deadline()
 
-    def _note_error(self, record: Record, num_events: int, since_last_read_ns: int) -> None:
-        """A read has one stamp, its newest segment's. Of several events in it all but the last may be older."""
-        error_ns = self._clock.uncertainty_ns
-        if num_events > 1:
-            error_ns += max(0, since_last_read_ns)
-        if record.clock_error_ns is None or error_ns > record.clock_error_ns:
-            record.clock_error_ns = error_ns
-
-    def _settle(self, response: ResponseParser, record: Record, stream: ChatStream, refusal: bytes) -> None:
-        if response.status is None:
-            raise ConnectionResetError("the server closed the connection")
-        if _is_stream(response):
-            stream.finish()
-            return
-        text = refusal[:_MAX_ERROR_BYTES].decode("utf-8", "replace")
-        if response.status >= 500:
-            record.outcome, record.error = "server", f"HTTP {response.status}: {text}"
-        elif response.status >= 300:
-            record.outcome, record.error = "rejected", f"HTTP {response.status}: {text}"
+    def _give_up(self, outcome: str, error: str) -> None:
+        if self._exchange is not None:
+            self._exchange.abandon(outcome, error)
         else:
-            kind = response.headers.get("content-type", "no content type")
-            record.outcome, record.error = "protocol", f"the answer is no event stream but {kind}: {text[:400]}"
+            self.close()
 
-    def _masked(self, error: str | None) -> str | None:
-        if error and self._target.key:
-            return error.replace(self._target.key, "***")
-        return error
-
-
-def _is_stream(response: ResponseParser) -> bool:
-    return response.status == 200 and "text/event-stream" in response.headers.get("content-type", "").lower()
+    def _on_idle_readable(self, _: int) -> bool:
+        """Between requests nothing may come but a good-bye, or the small talk of TLS."""
+        if self._connection is None:
+            return False
+        try:
+            data, _ = self._connection.read()
+        except OSError:
+            data = b""
+        if data is not None:
+            self.close()
+        return False

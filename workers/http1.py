@@ -1,8 +1,16 @@
-"""The client's side of HTTP/1.1 framing, as a pure function of bytes: a response's head, then its body's bytes."""
+"""The client's side of HTTP/1.1 framing, as a pure function of bytes: a response's head, then its body's bytes.
+
+Bodies come by length, in chunks, or until the connection closes; gzip and deflate are undone, though never asked for.
+"""
 
 from __future__ import annotations
 
+import re
+import zlib
+
 _MAX_HEAD_BYTES = 64 * 1024
+_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]+)[ \t]*(;.*)?", re.DOTALL)
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 class HttpError(Exception):
@@ -21,10 +29,17 @@ class ResponseParser:
         self._chunked = False
         self._in_trailer = False
         self._until_close = False
+        self._inflate: zlib._Decompress | None = None
 
     @property
     def keeps_alive(self) -> bool:
         return self.is_complete and not self._until_close and self.headers.get("connection", "").lower() != "close"
+
+    @property
+    def is_between_chunks(self) -> bool:
+        """Whether the next byte begins a chunk, of a body that is no further coded."""
+        is_clean = self._chunked and self._remaining is None and not self._in_trailer
+        return is_clean and not (self._buffer or self._inflate)
 
     def feed(self, data: bytes) -> bytes:
         """The body bytes that ``data`` brings.
@@ -38,7 +53,8 @@ class ResponseParser:
             data = self._parse_head(data)
             if self.status is None:
                 return b""
-        return self._parse_chunks(data) if self._chunked else self._parse_plain(data)
+        body = self._parse_chunks(data) if self._chunked else self._parse_plain(data)
+        return self._decompress(body) if self._inflate else body
 
     def end(self) -> None:
         """The connection was closed; only a body without a stated length ends whole that way."""
@@ -57,6 +73,7 @@ class ResponseParser:
             if status >= 200:
                 self.status = status
                 self._choose_framing()
+                self._choose_coding()
                 return rest
             data = rest  # an interim response; the real one follows
 
@@ -80,6 +97,20 @@ class ResponseParser:
             self._remaining = 0
         else:
             self._until_close = True
+
+    def _choose_coding(self) -> None:
+        coding = self.headers.get("content-encoding", "identity").lower()
+        if coding in ("gzip", "x-gzip", "deflate"):
+            self._inflate = zlib.decompressobj(_GZIP_OR_ZLIB)
+        elif coding not in ("identity", ""):
+            raise HttpError(f"content-encoding {coding!r} was not asked for and cannot be read")
+
+    def _decompress(self, body: bytes) -> bytes:
+        assert self._inflate is not None
+        try:
+            return self._inflate.decompress(body)
+        except zlib.error as error:
+            raise HttpError(f"the body is not in its stated coding: {error}") from error
 
     def _parse_plain(self, data: bytes) -> bytes:
         if self._remaining is None:
@@ -105,6 +136,8 @@ class ResponseParser:
             self._take_line(data[at:line_end])
             at = line_end + 2
         self._buffer = data[at:]
+        if len(self._buffer) > _MAX_HEAD_BYTES:
+            raise HttpError(f"a chunk without a size: {self._buffer[:60]!r}")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _take_line(self, line: bytes) -> None:
@@ -115,9 +148,8 @@ class ResponseParser:
                 raise HttpError(f"a chunk is longer than its stated size: {line[:60]!r}")
             self._remaining = None
         else:
-            try:
-                size = int(line.split(b";")[0], 16)
-            except ValueError as error:
-                raise HttpError(f"chunk size {line[:60]!r} is no number") from error
-            self._in_trailer = size == 0
-            self._remaining = size or None
+            size = _CHUNK_SIZE.fullmatch(line)
+            if size is None:
+                raise HttpError(f"chunk size {line[:60]!r} is no number")
+            self._in_trailer = int(size[1], 16) == 0
+            self._remaining = int(size[1], 16) or None

@@ -96,7 +96,7 @@ class _Hooks:
             except SettingsError as error:
                 self._give_up(str(error))
         if not getattr(self._environment.parsed_options, "levels_from_master", False):
-            self._session.open_level(self._num_starts)
+            self._open_level(self._num_starts)
             self._num_starts += 1
         self._ready.set()
 
@@ -107,7 +107,7 @@ class _Hooks:
     def _on_level_begin(self, msg: Any, **_: Any) -> None:
         self._ready.wait()
         if self._session is not None:
-            self._session.open_level(msg.data["level"])
+            self._open_level(msg.data["level"])
 
     def _on_level_end(self, msg: Any, **_: Any) -> None:
         rows: dict[str, int] = {}
@@ -116,6 +116,13 @@ class _Hooks:
             rows = dict(self._session.outcomes)
         name = self._settings.worker_name
         self._runner.send_message(LEVEL_CLOSED, {"level": msg.data["level"], "worker": name, "outcomes": rows})
+
+    def _open_level(self, level: int) -> None:
+        assert self._session is not None
+        try:
+            self._session.open_level(level, self._runner.target_user_count or self._runner.user_count)
+        except SettingsError as error:
+            self._give_up(str(error))
 
     def _open_session(self) -> Session:
         options = self._environment.parsed_options
@@ -142,7 +149,7 @@ class _Hooks:
                 ttft, self._session.recent_ttft_ms = self._session.recent_ttft_ms, []
                 tokens, self._session.num_tokens = self._session.num_tokens, 0
                 data |= {
-                    "in_flight": self._session.in_flight.count,
+                    "in_flight": self._session.wire.in_flight.count,
                     "outcomes": dict(self._session.outcomes),
                     "tokens": tokens,
                     "ttft_ms": ttft[-_MAX_TTFT_SAMPLES:],

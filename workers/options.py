@@ -11,6 +11,9 @@ from typing import Any
 
 from workers.errors import SettingsError
 from workers.prompts import LANGUAGES, PromptClass, parse_classes, parse_mix
+from workers.protocols import PROTOCOLS
+
+OWN, OPENAI_SDK = "own", "openai-sdk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,11 @@ class Settings:
     worker_name: str
     request_timeout_s: float
     extra: dict[str, Any]
+    protocol: str
+    client: str
+    tokenizer: str
+    trust_env: bool
+    obey_retry_after: bool
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +62,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--ignore-eos", action="store_true", default=False,
         help="ask for answers of full length (vLLM and tokenswarm's engine take ignore_eos)",
     )  # fmt: skip
+    group.add_argument("--protocol", default="openai-chat", choices=PROTOCOLS, help="what the service speaks")
+    group.add_argument(
+        "--client", default=OWN, choices=(OWN, OPENAI_SDK),
+        help="own: times from the kernel; openai-sdk: times as an application sees them through the official SDK",
+    )  # fmt: skip
+    group.add_argument(
+        "--tokenizer", default="",
+        help="tokenizer.json, its folder or a hub name: counts tokens where the service does not tell",
+    )  # fmt: skip
+    group.add_argument(
+        "--continuous-usage", action="store_true", default=False,
+        help="ask for the tokens of each chunk (vLLM and SGLang take continuous_usage_stats)",
+    )  # fmt: skip
+    group.add_argument("--trust-env", action="store_true", default=False, help="take proxies from the environment")
+    group.add_argument(
+        "--obey-retry-after", action="store_true", default=False,
+        help="wait as a 429 or 503 asks, and try again; each attempt is a row",
+    )  # fmt: skip
 
 
 def read_options(options: argparse.Namespace, default_worker: str) -> Settings:
@@ -64,6 +90,10 @@ def read_options(options: argparse.Namespace, default_worker: str) -> Settings:
     """
     if options.request_timeout <= 0:
         raise SettingsError(f"request-timeout is {options.request_timeout:g}; it must be above 0")
+    if options.client == OPENAI_SDK and options.protocol != "openai-chat":
+        raise SettingsError(f"client openai-sdk speaks openai-chat, not {options.protocol}; leave out one of the two")
+    if options.continuous_usage and options.protocol == "anthropic-messages":
+        raise SettingsError("continuous-usage is of OpenAI's protocols; anthropic-messages has none")
     out = Path(options.out or f"runs/{time.strftime('%Y%m%d-%H%M%S')}")
     return Settings(
         model=options.model,
@@ -75,5 +105,20 @@ def read_options(options: argparse.Namespace, default_worker: str) -> Settings:
         seed=options.seed if options.seed is not None else secrets.randbelow(2**31),
         worker_name=options.worker_name or default_worker,
         request_timeout_s=options.request_timeout,
-        extra={"ignore_eos": True} if options.ignore_eos else {},
+        extra=_extra(options),
+        protocol=options.protocol,
+        client=options.client,
+        tokenizer=options.tokenizer,
+        trust_env=options.trust_env,
+        obey_retry_after=options.obey_retry_after,
     )
+
+
+def _extra(options: argparse.Namespace) -> dict[str, Any]:
+    """Members of a request beyond its protocol's own."""
+    extra: dict[str, Any] = {}
+    if options.ignore_eos:
+        extra["ignore_eos"] = True
+    if options.continuous_usage:
+        extra["stream_options"] = {"continuous_usage_stats": True}
+    return extra

@@ -13,13 +13,12 @@ from typing import Any  # noqa: E402
 
 import orjson  # noqa: E402
 
-from workers.client import ChatClient, InFlight  # noqa: E402
-from workers.clock import Clock  # noqa: E402
+from workers.client import Client, Wire  # noqa: E402
 from workers.errors import SettingsError  # noqa: E402
-from workers.protocols import openai_chat  # noqa: E402
+from workers.protocols import PROTOCOLS  # noqa: E402
 from workers.records import Record  # noqa: E402
 from workers.service import Service  # noqa: E402
-from workers.targets import Target, resolve_target  # noqa: E402
+from workers.targets import resolve_target  # noqa: E402
 
 
 def main() -> int:
@@ -31,22 +30,23 @@ def main() -> int:
         if options.max_tokens < 1:
             raise SettingsError(f"max-tokens is {options.max_tokens}; it must be at least 1")
         target = resolve_target(options.url)
+        wire = Wire(target, PROTOCOLS[options.protocol], options.timeout, options.trust_env)
     except SettingsError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    record, text = probe(target, options.model or _first_model(target), options)
-    _show(record, text, options.json)
+    record, text = probe(wire, options.model or _first_model(wire), options)
+    _show(wire, record, text, options.json)
     return 0 if record.outcome == "ok" else 1
 
 
-def probe(target: Target, model: str, options: argparse.Namespace) -> tuple[Record, str]:
-    """Send one prompt; its row and the visible text of the answer."""
+def probe(wire: Wire, model: str, options: argparse.Namespace) -> tuple[Record, str]:
+    """Send one prompt; its row and the text of the answer."""
     record = Record(
-        "probe", 0, "probe", uuid.uuid4().hex, "short", "probe", target.base_url, model, openai_chat.NAME,
+        "probe", 0, "probe", uuid.uuid4().hex, "short", "probe", wire.target.base_url, model, wire.protocol.name,
         max_tokens=options.max_tokens, intended_ns=time.monotonic_ns(),
     )  # fmt: skip
     answer: list[str] = []
-    client = ChatClient(target, Clock(), InFlight(), options.timeout)
+    client = Client(wire)
     client.run(record, options.prompt, {}, answer)
     client.close()
     return record, "".join(answer)
@@ -59,33 +59,36 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=60.0)
     parser.add_argument("--prompt", default="Say hello.")
     parser.add_argument("--max-tokens", type=int, default=16)
+    parser.add_argument("--protocol", default="openai-chat", choices=PROTOCOLS)
+    parser.add_argument("--trust-env", action="store_true")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
 
-def _first_model(target: Target) -> str:
+def _first_model(wire: Wire) -> str:
     """Where the service does not tell its models, the request itself shows what is wrong."""
     try:
-        return Service(target).first_model()
+        return Service(wire.target, wire.route).first_model()
     except SettingsError:
         return "unknown"
 
 
-def _show(record: Record, text: str, as_json: bool) -> None:
+def _show(wire: Wire, record: Record, text: str, as_json: bool) -> None:
     if as_json:
         sys.stdout.buffer.write(orjson.dumps(asdict(record) | {"text": text}, option=orjson.OPT_INDENT_2) + b"\n")
         return
-    for name, value in _story(record, text):
+    for name, value in _story(wire, record, text):
         if value is not None:
             sys.stdout.write(f"{name:<22}{value}\n")
 
 
-def _story(record: Record, text: str) -> list[tuple[str, Any]]:
+def _story(wire: Wire, record: Record, text: str) -> list[tuple[str, Any]]:
     chunks = len(record.chunk_ns or [])
     return [
         ("outcome", record.outcome),
         ("error", record.error),
-        ("target", f"{record.target}{openai_chat.PATH}"),
+        ("target", f"{record.target}{wire.protocol.path}"),
+        ("route", wire.route.description),
         ("model", record.model),
         ("HTTP status", record.http_status),
         ("name looked up in", _ms(record.dns_ns)),

@@ -69,6 +69,10 @@ class Record:
     dns_ns: int | None = None
     connect_ns: int | None = None
     tls_ns: int | None = None
+    #: Whether at least four chunks came within a millisecond: something on the way collected the stream.
+    is_burst: bool | None = None
+    #: What a refusal asked for with Retry-After.
+    retry_after_ns: int | None = None
     server_queue_ns: int | None = None
     server_prefill_ns: int | None = None
 
@@ -80,6 +84,7 @@ _TYPES: dict[str, pa.DataType] = {
     "http_status": pa.int32(),
     "chunk_ns": _INT64_LIST,
     "chunk_tokens": pa.list_(pa.int32()),
+    "is_burst": pa.bool_(),
 }
 _STRINGS = {
     "run_id", "worker", "request_id", "prompt_class", "prompt_id", "target", "model", "protocol", "token_source",
@@ -91,9 +96,9 @@ SCHEMA = pa.schema(
 )
 
 
-def journal_line(record: Record) -> bytes:
-    """One line of JSON; complete exactly when it ends in a newline."""
-    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+def journal_line(row: Any) -> bytes:
+    """A row (a dataclass) as one line of JSON; complete exactly when it ends in a newline."""
+    return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def journal_header(wall_anchor_ns: int) -> bytes:
@@ -101,14 +106,13 @@ def journal_header(wall_anchor_ns: int) -> bytes:
     return orjson.dumps({"wall_anchor_ns": wall_anchor_ns}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def to_table(rows: Iterable[Record | dict[str, Any]], wall_anchor_ns: int) -> pa.Table:
-    """Rows as one Arrow table in ``SCHEMA``, the anchor in its metadata."""
+def to_table(rows: Iterable[Record | dict[str, Any]], wall_anchor_ns: int, schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Rows as one Arrow table, the anchor in its metadata."""
     dicts = [asdict(row) if isinstance(row, Record) else row for row in rows]
-    schema = SCHEMA.with_metadata({WALL_ANCHOR_KEY: str(wall_anchor_ns)})
-    return pa.Table.from_pylist(dicts, schema=schema)
+    return pa.Table.from_pylist(dicts, schema=schema.with_metadata({WALL_ANCHOR_KEY: str(wall_anchor_ns)}))
 
 
-def journal_batches(path: Path, rows_per_batch: int = 20_000) -> Iterator[pa.Table]:
+def journal_batches(path: Path, rows_per_batch: int = 20_000, schema: pa.Schema = SCHEMA) -> Iterator[pa.Table]:
     """What a journal holds, in tables of bounded size.
 
     A last line that a killed process left incomplete was never acknowledged and is dropped.
@@ -126,7 +130,7 @@ def journal_batches(path: Path, rows_per_batch: int = 20_000) -> Iterator[pa.Tab
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: no journal header in its first line") from error
         while batch := [orjson.loads(line) for line in islice(lines, rows_per_batch)]:
-            yield to_table(batch, anchor)
+            yield to_table(batch, anchor, schema)
 
 
 def read_journal(path: Path) -> pa.Table:

@@ -10,6 +10,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 import orjson
 
 from workers.errors import SettingsError
+from workers.route import Route
 from workers.targets import Target
 
 _TIMEOUT_S = 10.0
@@ -23,14 +24,12 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
-_OPENER = build_opener(ProxyHandler({}), _NoRedirects())  # proxies are never taken from the environment unasked
-
-
 class Service:
     """Small questions to a target, answered without streaming."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, route: Route) -> None:
         self._target = target
+        self._opener = build_opener(ProxyHandler({target.scheme: route.proxy} if route.proxy else {}), _NoRedirects())
 
     def first_model(self) -> str:
         """The first model that the service lists.
@@ -69,5 +68,5 @@ class Service:
         if self._target.key:
             headers["Authorization"] = f"Bearer {self._target.key}"
         request = Request(url, orjson.dumps(body) if body else None, headers)
-        with _OPENER.open(request, timeout=_TIMEOUT_S) as response:
+        with self._opener.open(request, timeout=_TIMEOUT_S) as response:
             return orjson.loads(response.read())

@@ -18,6 +18,11 @@ class EventParser:
         self._skip_line_feed = False
         self._at_start = True
 
+    @property
+    def is_between_events(self) -> bool:
+        """Whether the next byte begins an event."""
+        return not (self._buffer or self._skip_line_feed or self._at_start)
+
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """The events that ``data`` completes; the type is ``b""`` where none was given."""
         if self._at_start or self._skip_line_feed or b"\r" in data:

@@ -1,31 +1,25 @@
 """One TCP or TLS connection whose received bytes carry the kernel's time of arrival.
 
-Linux stamps each segment when it arrives (``SO_TIMESTAMPNS``); a busy process that reads it late still learns when the
-token came. With TLS the records are read from the raw socket and handed to OpenSSL in memory, so their stamps stay.
-Elsewhere the time of reading is taken, and ``clock_source`` says so.
-
-Source: socket(7), ``SO_TIMESTAMPNS``: a ``timespec`` of the wall clock as a control message, that of the newest segment
-in what was read.
+With TLS the records are read from the raw socket and handed to OpenSSL in memory, so their stamps stay. Where the
+kernel gives no stamps the time of reading is taken, and ``clock_source`` says so.
 """
 
 from __future__ import annotations
 
-import socket as std_socket
-import ssl
-import struct
-import sys
 import time
 from dataclasses import dataclass
 
 from gevent import socket
 
 from workers.clock import Clock
-from workers.targets import Target
+from workers.kernel_time import CONTROL_BYTES, enable_stamps, stamp_of, unpack_stamp
+from workers.route import Route
+from workers.tls import Tls
 
-_SO_TIMESTAMPNS = 35
-_TIMESPEC = struct.Struct("@qq")
-_CONTROL_BYTES = std_socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(std_socket, "CMSG_SPACE") else 0
-_READ_BYTES = 256 * 1024
+#: A read of this size costs half of one that makes room for a large answer; a full one is followed by a large one.
+_SMALL_READ = 4096
+_LARGE_READ = 256 * 1024
+_MAX_PROXY_HEAD = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,135 +34,142 @@ class ConnectTimes:
 class Connection:
     """A connected stream socket. Times are monotonic ns."""
 
-    def __init__(self, target: Target, clock: Clock, timeout_s: float) -> None:
-        """Resolve, connect and, for https, shake hands.
+    def __init__(self, route: Route, clock: Clock, timeout_s: float) -> None:
+        """Resolve, connect, ask a proxy for a tunnel where there is one, and shake hands for https.
 
         Raises:
-            OSError: no address answered, or the certificate is not trusted (ssl.SSLError).
+            OSError: no address answered, the proxy refused, or the certificate is not trusted (ssl.SSLError).
         """
         started = time.monotonic_ns()
-        addresses = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(route.host, route.port, type=socket.SOCK_STREAM)
         resolved = time.monotonic_ns()
         self._clock = clock
         self._socket = _connect_any(addresses, timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected = time.monotonic_ns()
-        self.clock_source = "kernel" if _enable_stamps(self._socket) else "user"
-        self._tls = _Tls(target.host) if target.scheme == "https" else None
-        if self._tls is not None:
-            self._shake_hands(self._tls)
+        self._tls: Tls | None = None
+        try:
+            self._prepare(route)
+            connected = time.monotonic_ns()
+            if route.is_tls:
+                self._tls = Tls(route.server_name)
+                self._shake_hands(self._tls)
+        except BaseException:
+            self._socket.close()
+            raise
         done = time.monotonic_ns()
         self.times = ConnectTimes(resolved - started, connected - resolved, done - connected if self._tls else None)
+        self._raw = self._socket._sock
+        self._recvmsg = self._raw.recvmsg
+
+    def _prepare(self, route: Route) -> None:
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if route.tunnel_request:
+            self._open_tunnel(route.tunnel_request)
+        self.clock_source = "kernel" if enable_stamps(self._socket) else "user"
+
+    def fileno(self) -> int:
+        return int(self._raw.fileno())
 
     def set_timeout(self, seconds: float) -> None:
+        """Of ``send`` and ``receive``."""
         self._socket.settimeout(max(seconds, 0.001))
 
     def send(self, data: bytes) -> None:
-        self._socket.sendall(self._tls.encrypt(data) if self._tls else data)
+        """Hand everything to the kernel, waiting for room where it must."""
+        data = self._tls.encrypt(data) if self._tls else data
+        try:
+            num_sent = self._raw.send(data)
+        except BlockingIOError:
+            num_sent = 0
+        if num_sent < len(data):
+            self._socket.sendall(data[num_sent:])
+
+    def read(self) -> tuple[bytes | None, int]:
+        """What is there, and when the newest of it arrived; never waits.
+
+        ``b""`` at the end of the stream; None if there is nothing.
+
+        Raises:
+            OSError: the connection broke.
+        """
+        try:
+            data, ancillary, _, _ = self._recvmsg(_SMALL_READ, CONTROL_BYTES)
+        except BlockingIOError:
+            return None, 0
+        if ancillary:
+            seconds, nanoseconds = unpack_stamp(ancillary[0][2])  # no other control message is asked for
+            stamp = seconds * 1_000_000_000 + nanoseconds - self._clock.anchor_ns
+        else:  # the end of the stream has none
+            stamp = time.monotonic_ns()
+        if len(data) == _SMALL_READ:
+            data, stamp = self._read_rest(data, stamp)
+        if self._tls is None or not data:
+            return data, stamp
+        plain = self._tls.decrypt(data)
+        if plain or self._tls.is_closed:
+            return plain, stamp
+        return self.read()  # a part of a record, or one without application data
 
     def receive(self) -> tuple[bytes, int]:
-        """Bytes, and when the newest of them arrived; ``b""`` at the end of the stream.
+        """As ``read``, but waits until there is something.
 
         Raises:
             TimeoutError: nothing came in time.
             OSError: the connection broke.
         """
-        if self._tls is not None and self._tls.is_closed:  # said good-bye, though the socket may stay open for long
-            return b"", time.monotonic_ns()
-        data, stamp = self._receive_raw()
-        if self._tls is None or not data:
-            return data, stamp
-        plain = self._tls.decrypt(data)
-        while not plain and not self._tls.is_closed:  # an incomplete record, or one without application data
-            data, stamp = self._receive_raw()
-            if not data:
-                break
-            plain = self._tls.decrypt(data)
-        return plain, stamp
+        while True:
+            if self._tls is not None and self._tls.is_closed:
+                return b"", time.monotonic_ns()
+            data, stamp = self.read()
+            if data is not None:
+                return data, stamp
+            socket.wait_read(self.fileno(), timeout=self._socket.gettimeout(), timeout_exc=TimeoutError("timed out"))
 
-    def is_stale(self) -> bool:
-        """Whether the server closed the idle connection, or sent what nobody asked for."""
-        if self._tls is not None and self._tls.is_closed:
-            return True
-        try:
-            self._socket.settimeout(0)
-            self._socket.recv(1, std_socket.MSG_PEEK)
-        except (BlockingIOError, TimeoutError):
-            return False
-        except OSError:
-            return True
-        return True
+    @property
+    def is_closed_by_peer(self) -> bool:
+        """Whether TLS has said good-bye; the socket may stay open for long after that."""
+        return self._tls is not None and self._tls.is_closed
 
     def close(self) -> None:
         self._socket.close()
 
-    def _receive_raw(self) -> tuple[bytes, int]:
-        if self.clock_source == "user":
-            return self._socket.recv(_READ_BYTES), time.monotonic_ns()
-        data, ancillary, _, _ = self._socket.recvmsg(_READ_BYTES, _CONTROL_BYTES)
-        for _level, kind, value in ancillary:
-            if kind == _SO_TIMESTAMPNS:
-                seconds, nanoseconds = _TIMESPEC.unpack(value)
-                return data, self._clock.to_monotonic(seconds * 1_000_000_000 + nanoseconds)
-        return data, time.monotonic_ns()  # the end of the stream has no stamp
+    def _read_rest(self, data: bytes, stamp: int) -> tuple[bytes, int]:
+        """There was more than a small read holds: take it all, in large ones."""
+        pieces = [data]
+        while True:  # until there is nothing: who reads in part is not told again of the rest
+            try:
+                data, ancillary, _, _ = self._recvmsg(_LARGE_READ, CONTROL_BYTES)
+            except BlockingIOError:
+                break
+            if not data:
+                break  # the next read says so again
+            pieces.append(data)
+            if ancillary:
+                stamp = stamp_of(ancillary) - self._clock.anchor_ns
+        return b"".join(pieces), stamp
 
-    def _shake_hands(self, tls: _Tls) -> None:
+    def _shake_hands(self, tls: Tls) -> None:
         while True:
             is_done = tls.try_handshake()
             if outgoing := tls.outgoing():
                 self._socket.sendall(outgoing)
             if is_done:
                 return
-            data = self._socket.recv(_READ_BYTES)
+            data = self._socket.recv(_LARGE_READ)
             if not data:
                 raise ConnectionResetError("the server closed the connection during the TLS handshake")
             tls.feed(data)
 
-
-class _Tls:
-    """OpenSSL over memory: encrypted bytes in, plain bytes out, no descriptor in between."""
-
-    _context: ssl.SSLContext | None = None  # loading the trusted certificates takes tens of milliseconds: once
-
-    def __init__(self, host: str) -> None:
-        if _Tls._context is None:
-            _Tls._context = ssl.create_default_context()
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = _Tls._context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self.is_closed = False
-
-    def try_handshake(self) -> bool:
-        try:
-            self._object.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
-
-    def feed(self, data: bytes) -> None:
-        self._incoming.write(data)
-
-    def outgoing(self) -> bytes:
-        return self._outgoing.read()
-
-    def encrypt(self, data: bytes) -> bytes:
-        self._object.write(data)
-        return self._outgoing.read()
-
-    def decrypt(self, data: bytes) -> bytes:
-        self._incoming.write(data)
-        pieces = []
-        while True:
-            try:
-                piece = self._object.read(_READ_BYTES)
-            except ssl.SSLWantReadError:
-                break
-            except ssl.SSLZeroReturnError:
-                piece = b""
-            if not piece:
-                self.is_closed = True
-                break
-            pieces.append(piece)
-        return b"".join(pieces)
+    def _open_tunnel(self, request: bytes) -> None:
+        self._socket.sendall(request)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            data = self._socket.recv(_SMALL_READ)
+            if not data or len(head) > _MAX_PROXY_HEAD:
+                raise ConnectionResetError("the proxy opened no tunnel: it closed the connection")
+            head += data
+        status = head.split(b"\r\n", 1)[0].decode("latin-1")
+        if status.split(" ")[1:2] != ["200"]:
+            raise ConnectionRefusedError(f"the proxy opened no tunnel: {status}")
 
 
 def _connect_any(addresses: list[tuple[int, int, int, str, tuple[str, int]]], timeout_s: float) -> socket.socket:
@@ -181,16 +182,9 @@ def _connect_any(addresses: list[tuple[int, int, int, str, tuple[str, int]]], ti
         except OSError as failure:
             error = failure
             candidate.close()
+        except BaseException:
+            candidate.close()
+            raise
         else:
             return candidate
     raise error or OSError("the name resolves to no address")
-
-
-def _enable_stamps(connected: socket.socket) -> bool:
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        connected.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    except OSError:
-        return False
-    return True

@@ -25,6 +25,7 @@ class ChatUser(User):
     def on_start(self) -> None:
         self.has_session.wait()  # a worker that joins in the middle spawns before it is ready
         self._client = self.session.make_client()
+        self._client.warm()
         self._wait_at_gate()
 
     def on_stop(self) -> None:
@@ -71,7 +72,7 @@ def _report(environment: Any, record: Record) -> None:
     """One Locust request for one row; rows that were cancelled at the end of a run are none."""
     end_ns = record.last_token_ns or record.end_ns or record.intended_ns
     environment.events.request.fire(
-        request_type="chat",
+        request_type=record.protocol,
         name=record.prompt_class,
         response_time=(end_ns - (record.sent_ns or record.intended_ns)) / 1e6,
         response_length=record.bytes_in,
