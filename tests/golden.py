@@ -1,4 +1,4 @@
-"""Starts the golden server (tests/contract/golden_server.py) as a process of its own."""
+"""Starts the golden server (tests/contract/sse/server.py) as a process of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_SERVER = Path(__file__).parent / "contract" / "golden_server.py"
+_SERVER = Path(__file__).parent / "contract" / "sse" / "server.py"
 
 
 def free_port() -> int:

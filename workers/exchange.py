@@ -88,6 +88,8 @@ class Exchange:
                     self._on_close()
             except HttpError as error:
                 self._end("protocol", str(error))
+            except Exception as error:  # whatever a server sends: a row, not a request that never ends
+                self._end("protocol", f"the answer cannot be read: {error!r}")
 
     def abandon(self, outcome: str, error: str) -> None:
         """Give up on it: what has come is kept."""
@@ -103,9 +105,9 @@ class Exchange:
             self._end("timeout", f"no whole answer within {self._timeout_s:g} s")
 
     def _put_off(self, data: bytes | OSError, stamp_ns: int, empty_ns: int) -> None:
-        if not self._pending:
-            self._reader.put_off(self.work)
         self._pending.append((data, stamp_ns, empty_ns))
+        if len(self._pending) == 1:
+            self._reader.put_off(self.work)
 
     def _take(self, data: bytes, stamp_ns: int, empty_ns: int) -> None:
         if self._record.first_byte_ns is None:

@@ -24,7 +24,7 @@ class ChatStream(OpenAIStream):
         hidden = delta.get("reasoning_content") or delta.get("reasoning")
         calls = delta.get("tool_calls")
         if visible or hidden or calls:
-            self._take_content(stamp_ns, f"{hidden or ''}{visible or ''}{_call_text(calls)}", bool(visible))
+            self._take_content(stamp_ns, (hidden or "") + (visible or "") + _call_text(calls), bool(visible))
 
     def _only_text(self, choice: dict[str, Any]) -> str | None:
         delta = choice["delta"]

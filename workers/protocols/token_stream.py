@@ -82,6 +82,8 @@ class TokenStream:
             record.outcome, record.error = "ok", None
 
     def _take_content(self, stamp_ns: int, text: str, is_visible: bool) -> None:
+        if not isinstance(text, str):
+            raise TypeError(text)
         self.chunk_ns.append(stamp_ns)
         if is_visible and self._record.first_visible_ns is None:
             self._record.first_visible_ns = stamp_ns
