@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TextIO
 
 import typer
 
-from cluster.errors import ClusterError, RunError
+from cluster.errors import ClusterError, RunError, UsageError
 
 if TYPE_CHECKING:
     from cluster.settings import ReplicaSettings, SweepSettings
@@ -48,6 +48,10 @@ Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads of a replica.  [default: all cores but one, shared]")]
 RayAddress = Annotated[str | None, typer.Option(help="A Ray cluster that runs already.  [default: one of its own]")]
+Protocol = Annotated[
+    Literal["openai-chat", "openai-completions", "anthropic-messages"], typer.Option(help="What the service speaks.")
+]
+TrustEnv = Annotated[bool, typer.Option("--trust-env", help="Take proxies from the environment.")]
 GpusPerReplica = Annotated[float, typer.Option(help="GPUs that Ray gives to each replica.")]
 
 
@@ -113,6 +117,8 @@ def probe(
     timeout: Annotated[float, typer.Option(help="Seconds until the request is given up.")] = 60.0,
     prompt: Annotated[str, typer.Option(help="What to ask.")] = "Say hello.",
     max_tokens: Annotated[int, typer.Option(help="Most tokens of the answer.")] = 16,
+    protocol: Protocol = "openai-chat",
+    trust_env: TrustEnv = False,
     as_json: AsJson = False,
 ) -> int:
     """Send one request and tell its whole story.
@@ -122,8 +128,45 @@ def probe(
     import subprocess
 
     options = ["--model", model, "--timeout", str(timeout), "--prompt", prompt, "--max-tokens", str(max_tokens)]
-    command = [sys.executable, "-m", "workers.probe", target, *options, *(["--json"] if as_json else [])]
+    options += ["--protocol", protocol, *(["--trust-env"] if trust_env else []), *(["--json"] if as_json else [])]
+    command = [sys.executable, "-m", "workers.probe", target, *options]
     return subprocess.run(command, check=False).returncode  # gevent patches a process of its own
+
+
+@app.command()
+def calibrate(
+    streams: Annotated[str, typer.Option(help="Numbers of streams.  [default: 1 to 3000, until one is off]")] = "",
+    duration: Annotated[float, typer.Option(help="Seconds measured at each.")] = 5.0,
+    ttft: Annotated[float, typer.Option(help="Seconds to the first token of the timing server.")] = 0.05,
+    itl: Annotated[float, typer.Option(help="Seconds from token to token.")] = 0.02,
+    tokens: Annotated[int, typer.Option(help="Tokens of an answer.")] = 64,
+    client: Annotated[str, typer.Option(help="own, or openai-sdk to see what that one adds (not stored).")] = "own",
+    as_json: AsJson = False,
+) -> int:
+    """Measure this machine's own error as a load generator.
+
+    One load process against a server whose timing is known. Prints the errors of TTFT and TPOT at rising loads, and the
+    load up to which results may be trusted; it is stored, and every later report cites it.
+    """
+    from cluster.calibrate import DEFAULT_STREAMS, CalibrateSettings, result_of, store
+    from cluster.calibrate import calibrate as run
+    from cluster.calibration_table import HEADER, conclusion, line
+    from cluster.plan import parse_concurrency
+
+    if client not in ("own", "openai-sdk"):
+        raise UsageError(f"client {client!r} is unknown; it is own or openai-sdk")
+    numbers = parse_concurrency(streams, "streams") if streams else DEFAULT_STREAMS
+    settings = CalibrateSettings(numbers, ttft, itl, tokens, duration, client)
+    tell = partial(_answer, stream=sys.stderr if as_json else sys.stdout)
+    tell(HEADER)
+    points = run(settings, lambda point: tell(line(point)))
+    result = result_of(settings, points)
+    tell(conclusion(result))
+    if client == "own":
+        tell(f"stored in {store(result)}")
+    if as_json:
+        _answer_json(result)
+    return 0 if result["trusted"] else 1
 
 
 @app.command()

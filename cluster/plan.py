@@ -27,19 +27,19 @@ class Level:
         return self.warmup_s + self.measure_s + _BETWEEN_LEVELS_S
 
 
-def parse_concurrency(text: str) -> tuple[int, ...]:
-    """``1,2,4`` as numbers of users, in the order given.
+def parse_concurrency(text: str, name: str = "concurrency") -> tuple[int, ...]:
+    """``1,2,4`` as numbers of users, in the order given; ``name`` is what errors call it.
 
     Raises:
         UsageError: one of them is no whole number from 1 up.
     """
-    return tuple(_users(text, part.strip()) for part in text.split(","))
+    return tuple(_users(name, text, part.strip()) for part in text.split(","))
 
 
-def _users(text: str, part: str) -> int:
+def _users(name: str, text: str, part: str) -> int:
     if not (part.isascii() and part.isdigit()) or not 1 <= int(part) <= MAX_CONCURRENCY:
         raise UsageError(
-            f"concurrency {text!r}: {part!r} is no whole number from 1 to {MAX_CONCURRENCY}; give levels such as 1,2,4"
+            f"{name} {text!r}: {part!r} is no whole number from 1 to {MAX_CONCURRENCY}; give some such as 1,2,4"
         )
     return int(part)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from cluster.errors import RunError
 from cluster.interrupts import Interrupts, deferred
 from cluster.load_workers import LoadWorkers
 from cluster.locust_master import Event, LocustMaster
+from cluster.locustfile import locustfile
 from cluster.plan import Level
 from cluster.progress import Progress
 from cluster.replicas import serving
@@ -206,7 +206,7 @@ def _judge(ended: Event, dead: list[str], saved: int, is_interrupted: bool) -> t
 
 def _locust_arguments(settings: SweepSettings, run_id: str, url: str, model: str, master: Event) -> list[str]:
     options = {
-        "-f": str(_locustfile()),
+        "-f": str(locustfile()),
         "--master-host": master["host"],
         "--master-port": str(master["port"]),
         "--run-id": run_id,
@@ -219,10 +219,3 @@ def _locust_arguments(settings: SweepSettings, run_id: str, url: str, model: str
         "--seed": str(settings.seed),
     }
     return ["--worker", *(part for option in options.items() for part in option if option[1])]
-
-
-def _locustfile() -> Path:
-    spec = importlib.util.find_spec("locustfiles")
-    assert spec is not None
-    assert spec.submodule_search_locations
-    return Path(spec.submodule_search_locations[0]) / "chat.py"
