@@ -16,8 +16,8 @@ def line(point: CalibrationPoint) -> str:
     ttft, tpot = point.ttft_error_ms, point.tpot_error_ms
     return (
         f"{point.streams:7d}  {point.requests:8d}  {point.tokens_per_s:8,.0f}  {point.cpu:5.2f}  "
-        f"{point.cpu_us_per_token:10.1f}  {ttft['p50']:6.3f}  {ttft['p99']:7.3f}  {tpot['p50']:8.4f} {tpot['p99']:8.4f}   "
-        f"{point.verdict}"
+        f"{point.cpu_us_per_token:10.1f}  {ttft['p50']:6.3f}  {ttft['p99']:7.3f}  {tpot['p50']:8.4f} {tpot['p99']:8.4f}"
+        f"   {point.verdict}"
     )
 
 

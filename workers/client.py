@@ -154,9 +154,8 @@ class Client:
         wire.in_flight.count += 1
         record.in_flight_at_send = wire.in_flight.count
         try:
-            self._connection.set_timeout((deadline_ns - time.monotonic_ns()) / 1e9)
             record.sent_ns = time.monotonic_ns()
-            self._connection.send(request)
+            self._connection.send(request, (deadline_ns - record.sent_ns) / 1e9)
             self._await_end(exchange, deadline_ns)
         except TimeoutError:
             exchange.on_deadline()

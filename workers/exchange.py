@@ -39,7 +39,7 @@ class Exchange:
         self.stream = stream
         self.changed = Event()
         self.is_over = False
-        self._connection = connection
+        self._read = connection.read
         self._reader = reader
         self._record = record
         self._clock = clock
@@ -60,7 +60,7 @@ class Exchange:
     def on_readable(self, empty_ns: int) -> bool:
         """Take what is there; true if there was any. ``empty_ns``: when the socket was last known to be empty."""
         try:
-            data, stamp_ns = self._connection.read()
+            data, stamp_ns = self._read()
         except OSError as error:
             self._put_off(error, 0, empty_ns)
             return False

@@ -7,6 +7,8 @@ text decides the same as parsing it all, at a quarter of the cost. Anything else
 
 from __future__ import annotations
 
+#: Bytes in the chunk, by its size line; as many entries as tokens have lengths.
+_SIZES: dict[bytes, int] = {}
 #: Characters that stand for themselves in a JSON string.
 _PLAIN_ASCII = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 
@@ -14,28 +16,27 @@ _PLAIN_ASCII = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 class FastLane:
     """What stands around the text of a read."""
 
-    __slots__ = ("_after", "_before", "_num_around")
+    __slots__ = ("_after", "_before", "_num_after", "_num_before")
 
     def __init__(self, before: bytes, after: bytes) -> None:
         """``before``: from the chunk's size line to the text; ``after``: from the text to the chunk's end."""
         self._before = before
         self._after = after
-        self._num_around = len(before) + len(after) - 2  # the line end behind a chunk is not in its size
+        self._num_before, self._num_after = len(before), -len(after)
 
     def text_of(self, data: bytes) -> bytes | None:
         """The text of a read like the one learned from; None if this is not one, or not surely."""
         start = data.find(b"\n", 0, 10) + 1
         if not (data.startswith(self._before, start) and data.endswith(self._after)):
             return None
-        text = data[start + len(self._before) : -len(self._after)]
+        text = data[start + self._num_before : self._num_after]
         rest = text.translate(None, _PLAIN_ASCII)
         if not text or (rest and not _is_plain(rest)):
             return None
-        try:
-            size = int(data[: start - 2], 16)
-        except ValueError:
-            return None
-        return text if size == self._num_around + len(text) else None
+        size = _SIZES.get(data[:start])
+        if size is None:
+            size = _learn_size(data[:start])
+        return text if size == len(data) - start - 2 else None
 
 
 def learn(data: bytes, text_key: bytes, text: bytes) -> FastLane | None:
@@ -46,6 +47,17 @@ def learn(data: bytes, text_key: bytes, text: bytes) -> FastLane | None:
         if size_end > 0 and data.count(quoted) == 1 and data.endswith(b"\n\n\r\n"):
             return FastLane(data[size_end + 2 : start], data[start + len(text) :])
     return None
+
+
+def _learn_size(line: bytes) -> int:
+    """The number in a size line; -1 for a line that the long way has to look at."""
+    try:
+        size = int(line, 16)
+    except ValueError:
+        return -1
+    if len(_SIZES) < 10_000:
+        _SIZES[line] = size
+    return size
 
 
 def _is_plain(text: bytes) -> bool:

@@ -151,8 +151,7 @@ class _Transport(httpx2.BaseTransport):
         deadline_ns = time.monotonic_ns() + int(self._wire.timeout_s * 1e9)
         try:
             connection = self.connect()
-            connection.set_timeout(self._wire.timeout_s)
-            connection.send(self._wire.request(self._record.request_id, request.read()))
+            connection.send(self._wire.request(self._record.request_id, request.read()), self._wire.timeout_s)
             response, body = ResponseParser(), b""
             while response.status is None:
                 body = self._receive(connection, response, deadline_ns)
@@ -174,8 +173,7 @@ class _Transport(httpx2.BaseTransport):
         remaining_ns = deadline_ns - time.monotonic_ns()
         if remaining_ns <= 0:
             raise TimeoutError("timed out")
-        connection.set_timeout(remaining_ns / 1e9)
-        data, stamp_ns = connection.receive()
+        data, stamp_ns = connection.receive(remaining_ns / 1e9)
         if not data:
             response.end()
             if not response.is_complete:

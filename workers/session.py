@@ -56,7 +56,8 @@ class Session:
         self._model = settings.model
         self._prompts: PromptSource | None = None
         self._num_prompts = 0
-        self._request_ids = (f"{secrets.token_hex(6)}-{number:x}" for number in count())
+        prefix = secrets.token_hex(6)
+        self._request_ids = (f"{prefix}-{number:x}" for number in count())
         self._active: set[AnyClient] = set()
 
     def prepare(self) -> None:

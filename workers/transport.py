@@ -69,18 +69,20 @@ class Connection:
     def fileno(self) -> int:
         return int(self._raw.fileno())
 
-    def set_timeout(self, seconds: float) -> None:
-        """Of ``send`` and ``receive``."""
-        self._socket.settimeout(max(seconds, 0.001))
+    def send(self, data: bytes, timeout_s: float) -> None:
+        """Hand everything to the kernel, waiting for room where it must.
 
-    def send(self, data: bytes) -> None:
-        """Hand everything to the kernel, waiting for room where it must."""
+        Raises:
+            TimeoutError: there was no room in time.
+            OSError: the connection broke.
+        """
         data = self._tls.encrypt(data) if self._tls else data
         try:
             num_sent = self._raw.send(data)
         except BlockingIOError:
             num_sent = 0
         if num_sent < len(data):
+            self._socket.settimeout(max(timeout_s, 0.001))
             self._socket.sendall(data[num_sent:])
 
     def read(self) -> tuple[bytes | None, int]:
@@ -109,7 +111,7 @@ class Connection:
             return plain, stamp
         return self.read()  # a part of a record, or one without application data
 
-    def receive(self) -> tuple[bytes, int]:
+    def receive(self, timeout_s: float) -> tuple[bytes, int]:
         """As ``read``, but waits until there is something.
 
         Raises:
@@ -122,7 +124,7 @@ class Connection:
             data, stamp = self.read()
             if data is not None:
                 return data, stamp
-            socket.wait_read(self.fileno(), timeout=self._socket.gettimeout(), timeout_exc=TimeoutError("timed out"))
+            socket.wait_read(self.fileno(), timeout=max(timeout_s, 0.001), timeout_exc=TimeoutError("timed out"))
 
     @property
     def is_closed_by_peer(self) -> bool:
