@@ -47,7 +47,9 @@ def floor() -> float:
         server.kill()
         server.wait()
     result = orjson.loads(done.stdout)
-    print(f"bare loop                {result['tokens_per_s']:8,.0f}         {result['cpu_us_per_token']:8.1f}", flush=True)
+    print(
+        f"bare loop                {result['tokens_per_s']:8,.0f}         {result['cpu_us_per_token']:8.1f}", flush=True
+    )
     return float(result["cpu_us_per_token"])
 
 
@@ -62,12 +64,12 @@ def main() -> None:
     measure("own client, process kept at 90 % CPU by other work", (100, 400, STREAMS), busy=True)
     measure("openai SDK", (10, 50, 100), client="openai-sdk")
     costs = [point.cpu_us_per_token for point in ours]
-    marginal = [
-        (point.cpu - at_least.cpu) / (point.tokens_per_s - at_least.tokens_per_s) * 1e6 for point in ours
-    ]
+    marginal = [(point.cpu - at_least.cpu) / (point.tokens_per_s - at_least.tokens_per_s) * 1e6 for point in ours]
     ratio = statistics.median(cost / bare for cost, bare in zip(costs, floors, strict=True))
     print(f"\nµs of CPU a token at {STREAMS} streams, medians of {NUM_PAIRS} pairs:")
-    print(f"  whole process {statistics.median(costs):.1f}, beyond that at 10 streams {statistics.median(marginal):.1f}")
+    print(
+        f"  whole process {statistics.median(costs):.1f}, beyond that at 10 streams {statistics.median(marginal):.1f}"
+    )
     print(f"  bare loop {statistics.median(floors):.1f}; ours is {ratio:.2f} times that")
     for peer in PEERS:
         found = shutil.which(peer)

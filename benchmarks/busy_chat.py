@@ -1,10 +1,9 @@
 """The locustfile of chats in a process that also does other work, up to 90 % of a core."""
 
-import locust  # noqa: F401  patches sockets before anything else is imported
-
 import time
 
 import gevent
+import locust  # noqa: F401  patches sockets before anything else is imported
 from locust import events
 
 from locustfiles.chat import ChatUser

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import gevent
@@ -23,13 +23,6 @@ _END_OF_BODY_S = 1.0
 CANCELLED = "ended with the run before its answer was whole"
 
 
-@dataclass(slots=True)
-class InFlight:
-    """Requests of this process that are on their way."""
-
-    count: int = 0
-
-
 class Wire:
     """What all clients of a process share: the way to the target and what is spoken there."""
 
@@ -44,7 +37,7 @@ class Wire:
         self.route: Route = find_route(target, trust_env)
         self.clock = Clock()
         self.reader = Reader()
-        self.in_flight = InFlight()
+        self.in_flight = self.reader.in_flight
         self.num_connections = 0
         self._head = (
             f"POST {self.route.path_prefix}{target.prefix}{protocol.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
@@ -68,6 +61,7 @@ class Client:
         self._wire = wire
         self._connection: Connection | None = None
         self._fd = -1
+        self._idle: deque[tuple[bytes, int, int]] = deque()
         self._exchange: Exchange | None = None
         self._connecting: gevent.Greenlet | None = None
         self._is_cancelled = False
@@ -117,10 +111,10 @@ class Client:
             self._wire.num_connections -= 1
             self._connection.close()
             self._connection = None
+            self._idle.clear()
 
     def _connect(self, record: Record) -> bool:
-        if self._connection is not None and self._connection.is_closed_by_peer:
-            self.close()
+        self._take_idle()
         if self._connection is None:
             self._connecting = gevent.spawn(self._open)
             try:
@@ -151,6 +145,7 @@ class Client:
         exchange = Exchange(self._connection, wire.reader, record, stream, wire.clock, wire.timeout_s)
         self._exchange = exchange
         wire.reader.set_handler(self._fd, exchange.on_readable)
+        self._hand_over(exchange)
         wire.in_flight.count += 1
         record.in_flight_at_send = wire.in_flight.count
         try:
@@ -182,14 +177,32 @@ class Client:
         else:
             self.close()
 
-    def _on_idle_readable(self, _: int) -> bool:
-        """Between requests nothing may come but a good-bye, or the small talk of TLS."""
-        if self._connection is None:
-            return False
+    def _on_idle_readable(self, empty_ns: int) -> bool:
+        """Between requests nothing should come but a good-bye, or the small talk of TLS."""
+        assert self._connection is not None
         try:
-            data, _ = self._connection.read()
+            data, stamp_ns = self._connection.read()
         except OSError:
-            data = b""
-        if data is not None:
-            self.close()
-        return False
+            data, stamp_ns = b"", 0
+        if data is None:
+            return False
+        self._idle.append((data, stamp_ns, empty_ns))
+        if self._exchange is not None:  # a request has begun meanwhile
+            self._hand_over(self._exchange)
+        else:
+            self._wire.reader.put_off(self._take_idle)
+        return bool(data)
+
+    def _hand_over(self, exchange: Exchange) -> None:
+        """What came too early for a request, or too late for the one before it, is its affair now."""
+        with suppress(IndexError):  # an alarm may be at it too
+            while True:
+                exchange.put_off(*self._idle.popleft())
+
+    def _take_idle(self) -> None:
+        """A connection on which anything was said between requests is not used again."""
+        if self._exchange is not None:
+            self._hand_over(self._exchange)
+        while self._idle and self._connection is not None:
+            if self._connection.decrypt(self._idle.popleft()[0]) is not None:
+                self.close()

@@ -6,6 +6,7 @@ The next token of a running stream is taken at once; heads, ends and whatever is
 from __future__ import annotations
 
 import time
+from collections import deque
 
 import orjson
 from gevent.event import Event
@@ -39,7 +40,7 @@ class Exchange:
         self.stream = stream
         self.changed = Event()
         self.is_over = False
-        self._read = connection.read
+        self._connection, self._read = connection, connection.read
         self._reader = reader
         self._record = record
         self._clock = clock
@@ -47,7 +48,7 @@ class Exchange:
         self._response = ResponseParser()
         self._events = EventParser()
         self._lane: FastLane | None = None
-        self._pending: list[tuple[bytes | OSError, int, int]] = []
+        self._pending: deque[tuple[bytes | OSError, int, int]] = deque()
         self._is_stream = False
         self._refusal = b""
         self._bytes_in = 0
@@ -58,11 +59,15 @@ class Exchange:
         return self._response.keeps_alive
 
     def on_readable(self, empty_ns: int) -> bool:
-        """Take what is there; true if there was any. ``empty_ns``: when the socket was last known to be empty."""
+        """Take what is there; true if there was any. ``empty_ns``: when the socket was last known to be empty.
+
+        It may run in the middle of any other code: what is not put off here touches nothing that other code touches
+        while the stream runs.
+        """
         try:
             data, stamp_ns = self._read()
         except OSError as error:
-            self._put_off(error, 0, empty_ns)
+            self.put_off(error, 0, empty_ns)
             return False
         lane = self._lane
         if data and lane is not None and not self._pending and (text := lane.text_of(data)) is not None:
@@ -70,26 +75,33 @@ class Exchange:
             self.stream.on_text(text, stamp_ns)
             return True
         if data is not None:
-            self._put_off(data, stamp_ns, empty_ns)
+            self.put_off(data, stamp_ns, empty_ns)
         return bool(data)
+
+    def put_off(self, data: bytes | OSError, stamp_ns: int, empty_ns: int) -> None:
+        """Have it done in the hub."""
+        self._pending.append((data, stamp_ns, empty_ns))
+        if len(self._pending) == 1:
+            self._reader.put_off(self.work)
 
     def work(self) -> None:
         """Do what was put off."""
-        pending, self._pending = self._pending, []
-        for data, stamp_ns, empty_ns in pending:
-            if self.is_over:
-                break
+        while self._pending:
+            data, stamp_ns, empty_ns = self._pending[0]
             try:
-                if isinstance(data, OSError):
+                if self.is_over:
+                    pass
+                elif isinstance(data, OSError):
                     self._on_lost(data)
-                elif data:
-                    self._take(data, stamp_ns, empty_ns)
                 else:
-                    self._on_close()
+                    self._take(data, stamp_ns, empty_ns)
             except HttpError as error:
                 self._end("protocol", str(error))
+            except OSError as error:  # of TLS
+                self._on_lost(error)
             except Exception as error:  # whatever a server sends: a row, not a request that never ends
                 self._end("protocol", f"the answer cannot be read: {error!r}")
+            self._pending.popleft()  # only now: until then the fast lane is shut
 
     def abandon(self, outcome: str, error: str) -> None:
         """Give up on it: what has come is kept."""
@@ -104,12 +116,14 @@ class Exchange:
         else:
             self._end("timeout", f"no whole answer within {self._timeout_s:g} s")
 
-    def _put_off(self, data: bytes | OSError, stamp_ns: int, empty_ns: int) -> None:
-        self._pending.append((data, stamp_ns, empty_ns))
-        if len(self._pending) == 1:
-            self._reader.put_off(self.work)
+    def _take(self, raw: bytes, stamp_ns: int, empty_ns: int) -> None:
+        data = self._connection.decrypt(raw)
+        if data:
+            self._take_plain(data, stamp_ns, empty_ns)
+        if not raw or self._connection.is_closed_by_peer:
+            self._on_close()
 
-    def _take(self, data: bytes, stamp_ns: int, empty_ns: int) -> None:
+    def _take_plain(self, data: bytes, stamp_ns: int, empty_ns: int) -> None:
         if self._record.first_byte_ns is None:
             self._record.first_byte_ns = stamp_ns
         self._bytes_in += len(data)
@@ -137,7 +151,7 @@ class Exchange:
 
     def _choose_lane(self, data: bytes, num_events: int) -> None:
         """The fast lane is open only where both parsers stand at a beginning."""
-        if not (self._response.is_between_chunks and self._events.is_between_events):
+        if self._connection.is_encrypted or not (self._response.is_between_chunks and self._events.is_between_events):
             self._lane = None
         elif num_events == 1 and (text := self.stream.only_text):
             self._lane = learn(data, self.stream.text_key, text.encode("utf-8", "replace"))

@@ -86,9 +86,9 @@ class Connection:
             self._socket.sendall(data[num_sent:])
 
     def read(self) -> tuple[bytes | None, int]:
-        """What is there, and when the newest of it arrived; never waits.
+        """The raw bytes that are there, and when the newest of them arrived; never waits.
 
-        ``b""`` at the end of the stream; None if there is nothing.
+        ``b""`` at the end of the stream; None if there is nothing. ``decrypt`` makes plain bytes of them.
 
         Raises:
             OSError: the connection broke.
@@ -103,28 +103,40 @@ class Connection:
         else:  # the end of the stream has none
             stamp = time.monotonic_ns()
         if len(data) == _SMALL_READ:
-            data, stamp = self._read_rest(data, stamp)
+            return self._read_rest(data, stamp)
+        return data, stamp
+
+    def decrypt(self, data: bytes) -> bytes | None:
+        """The plain bytes of raw ones; ``b""`` at the end of the stream.
+
+        None where they hold nothing for us: a part of a record, or one without application data.
+        """
         if self._tls is None or not data:
-            return data, stamp
+            return data
         plain = self._tls.decrypt(data)
-        if plain or self._tls.is_closed:
-            return plain, stamp
-        return self.read()  # a part of a record, or one without application data
+        return plain or (b"" if self._tls.is_closed else None)
 
     def receive(self, timeout_s: float) -> tuple[bytes, int]:
-        """As ``read``, but waits until there is something.
+        """Plain bytes, waited for, and when the newest of them arrived.
 
         Raises:
             TimeoutError: nothing came in time.
             OSError: the connection broke.
         """
         while True:
-            if self._tls is not None and self._tls.is_closed:
+            if self.is_closed_by_peer:
                 return b"", time.monotonic_ns()
             data, stamp = self.read()
-            if data is not None:
-                return data, stamp
-            socket.wait_read(self.fileno(), timeout=max(timeout_s, 0.001), timeout_exc=TimeoutError("timed out"))
+            plain = None if data is None else self.decrypt(data)
+            if plain is not None:
+                return plain, stamp
+            if data is None:
+                error = TimeoutError("timed out")
+                socket.wait_read(self.fileno(), timeout=max(timeout_s, 0.001), timeout_exc=error)
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._tls is not None
 
     @property
     def is_closed_by_peer(self) -> bool:

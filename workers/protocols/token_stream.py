@@ -63,7 +63,7 @@ class TokenStream:
     def finish(self) -> None:
         """The stream has ended: settle times, tokens and the outcome."""
         record = self._record
-        times = self.chunk_ns
+        times = list(self.chunk_ns)  # a copy: an answer that is given up may still be coming in
         record.chunk_ns = times or None
         if times:
             record.first_token_ns, record.last_token_ns = times[0], times[-1]
