@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.errors import InputError
+from analysis.generator import GeneratorCondition, condition, read_conditions
 from workers.records import OUTCOMES, PROMPT_CLASSES, SCHEMA, WALL_ANCHOR_KEY, read_journal
 
 Floats = npt.NDArray[np.float64]
@@ -25,6 +26,8 @@ Floats = npt.NDArray[np.float64]
 _TIMES = ("intended_ns", "sent_ns", "first_token_ns", "last_token_ns", "end_ns")
 _COUNTS = ("prompt_tokens", "completion_tokens")
 _COLUMNS = (*_TIMES, *_COUNTS, "outcome", "prompt_class", "chunk_ns", "chunk_tokens")
+#: Columns that rows of older runs lack.
+_LATER_COLUMNS = ("is_burst", "clock_source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,12 @@ class Level:
     chunk_at: Floats
     #: Tokens that each chunk brought.
     chunk_tokens: Floats
+    #: Rows whose stream came in one burst.
+    num_bursts: int = 0
+    #: Where token times come from: "kernel", "user".
+    clock_sources: frozenset[str] = frozenset()
+    #: The load generator's own condition, where it wrote it down.
+    generator: GeneratorCondition | None = None
 
     @property
     def num_rows(self) -> int:
@@ -80,7 +89,8 @@ def load_run(run_dir: Path) -> Run:
     """
     manifest = _read_manifest(run_dir)
     entries = sorted(manifest["levels"], key=lambda entry: entry["level"])
-    return Run(run_dir, manifest, tuple(_read_level(run_dir, entry) for entry in entries))
+    health = read_conditions(run_dir)
+    return Run(run_dir, manifest, tuple(_read_level(run_dir, entry, health) for entry in entries))
 
 
 def _read_manifest(run_dir: Path) -> dict[str, Any]:
@@ -96,10 +106,12 @@ def _read_manifest(run_dir: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_level(run_dir: Path, entry: dict[str, Any]) -> Level:
+def _read_level(run_dir: Path, entry: dict[str, Any], health: list[dict[str, Any]]) -> Level:
     directory = run_dir / "requests" / f"level={entry['level']}"
     files = [path for path in sorted(directory.glob("worker=*/part-*")) if _is_current(path)]
-    table = pa.concat_tables([_on_wall_clock(path) for path in files] or [SCHEMA.empty_table().select(_COLUMNS)])
+    table = pa.concat_tables(
+        [_on_wall_clock(path) for path in files] or [SCHEMA.empty_table().select([*_COLUMNS, *_LATER_COLUMNS])]
+    )
     start, end, whole = _window(entry, table)
     times = {name.removesuffix("_ns"): _seconds(table[name], start) for name in _TIMES}
     counts = {name: _floats(table[name]) for name in _COUNTS}
@@ -108,7 +120,10 @@ def _read_level(run_dir: Path, entry: dict[str, Any]) -> Level:
         level=entry["level"], concurrency=entry["concurrency"], note=entry.get("note"),
         status=entry["status"] if whole else "interrupted", window_s=(end - start) / 1e9,
         outcome=_codes(table["outcome"], OUTCOMES), prompt_class=_codes(table["prompt_class"], PROMPT_CLASSES),
-        chunk_row=chunk_row, chunk_at=chunk_at, chunk_tokens=chunk_tokens, **times, **counts,
+        chunk_row=chunk_row, chunk_at=chunk_at, chunk_tokens=chunk_tokens,
+        num_bursts=pc.sum(table["is_burst"]).as_py() or 0,
+        clock_sources=frozenset(name for name in pc.unique(table["clock_source"]).to_pylist() if name),
+        generator=condition(health, entry["level"], start, end), **times, **counts,
     )  # fmt: skip
 
 
@@ -122,7 +137,9 @@ def _on_wall_clock(path: Path) -> pa.Table:
         # Without partitioning=None the folder names level=, worker= would become columns that clash with the rows' own.
         table = read_journal(path) if path.suffix == ".jsonl" else pq.read_table(path, partitioning=None)
         anchor = int((table.schema.metadata or {})[WALL_ANCHOR_KEY])
-        table = table.select(_COLUMNS)
+        for name in set(_LATER_COLUMNS) - set(table.column_names):
+            table = table.append_column(name, pa.nulls(len(table), SCHEMA.field(name).type))
+        table = table.select([*_COLUMNS, *_LATER_COLUMNS])
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path}: not a readable file of request rows: {error}") from error
     for name in _TIMES:

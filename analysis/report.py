@@ -42,6 +42,7 @@ def render(summary: Summary) -> str:
         tpot=latency_svg(summary, "tpot_ms", "TPOT"),
         rows="".join(_row(level) for level in summary.levels),
         refused="".join(_refusal(level) for level in summary.levels if level.verdict.reason or level.note),
+        generator="".join(f"<p>{html.escape(sentence)}</p>" for sentence in summary.generator),
         models=_models(summary),
         formulas=_definitions(FORMULAS),
         settings=_definitions(_flat(summary.manifest.get("settings", {})) | {"seed": summary.manifest.get("seed")}),
@@ -155,6 +156,7 @@ $rows</tbody>
 </table></div>
 <ul>$refused</ul>
 </section>
+<section><h2>The load generator</h2>$generator</section>
 <section><h2>What was measured</h2>$target</section>
 <section><h2>Formulas</h2>$formulas</section>
 <section><h2>Models tried</h2><p>The knee is N* of the smooth min X(N) = γN / (1 + (N/N*)<sup>m</sup>)<sup>1/m</sup>.

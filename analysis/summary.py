@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from analysis.dataset import Level, Run
+from analysis.generator import GeneratorCondition, sentences
 from analysis.knee import KneeResult, Load, fit_curve
 from analysis.metrics import FORMULAS, LevelMetrics, measure, token_series
 from analysis.steady_state import NUM_BINS, steadiness
@@ -27,6 +28,7 @@ class LevelSummary:
     rows: int
     metrics: LevelMetrics
     verdict: LevelVerdict
+    generator: GeneratorCondition | None
 
     def as_json(self) -> dict[str, Any]:
         flat = {name: value for name, value in asdict(self).items() if name not in ("metrics", "verdict")}
@@ -41,6 +43,8 @@ class Summary:
     knee: KneeResult
     sentence: str
     levels: tuple[LevelSummary, ...]
+    #: What is to be said of the load generator.
+    generator: tuple[str, ...]
     manifest: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
@@ -51,6 +55,8 @@ class Summary:
             **self.knee.as_json(),
             "sentence": self.sentence,
             "levels": [level.as_json() for level in self.levels],
+            "generator": list(self.generator),
+            "calibration": self.manifest.get("calibration"),
             "formulas": FORMULAS,
             "versions": self.manifest.get("versions", {}),
             "target": self.manifest.get("target", {}),
@@ -70,7 +76,10 @@ def summarize(run: Run) -> Summary:
     )
     summaries = tuple(summary for _, summary in pairs)
     run_id = str(run.manifest.get("run_id", run.path.name))
-    return Summary(run_id, knee, _sentence(knee, summaries), summaries, run.manifest)
+    conditions = [level.generator for level in run.levels if level.generator is not None]
+    clocks = {name for level in run.levels for name in level.clock_sources}
+    generator = tuple(sentences(run.manifest, conditions, clocks))
+    return Summary(run_id, knee, _sentence(knee, summaries), summaries, generator, run.manifest)
 
 
 def _summarize_level(level: Level, load: str) -> LevelSummary:
@@ -78,7 +87,7 @@ def _summarize_level(level: Level, load: str) -> LevelSummary:
     steady = steadiness(token_series(level, NUM_BINS) if level.window_s else level.sent[:0])
     return LevelSummary(
         level.level, level.concurrency, level.status, level.note, level.window_s, level.num_rows, metrics,
-        judge(level, metrics, steady, load),
+        judge(level, metrics, steady, load), level.generator,
     )  # fmt: skip
 
 

@@ -15,6 +15,10 @@ MAX_FAILED_SHARE = 0.05
 MIN_FINISHED = 5
 #: Little's law: the mean number in flight is the concurrency that was asked for, give or take this.
 MAX_IN_FLIGHT_ERROR = 0.05
+#: Cores that a load process, which has one thread for everything, may use.
+MAX_GENERATOR_CPU = 0.95
+#: Bursts are said beside the verdict above this share of the rows.
+MENTION_BURSTS = 0.05
 #: Cut-off requests bias latencies towards the short ones; said beside the verdict above this share.
 MENTION_CANCELLED = 0.05
 
@@ -33,10 +37,11 @@ def judge(level: Level, metrics: LevelMetrics, steady: Steadiness, load: str) ->
         _lost(level)
         or _failing(metrics)
         or _too_few(metrics)
+        or _busy(level)
         or (_in_flight(level, metrics) if load == "closed" else None)
         or _not_steady(steady)
     )
-    return objection or LevelVerdict("valid", _remark(metrics))
+    return objection or LevelVerdict("valid", _remark(level, metrics))
 
 
 def _lost(level: Level) -> LevelVerdict | None:
@@ -63,6 +68,16 @@ def _too_few(metrics: LevelMetrics) -> LevelVerdict | None:
     return LevelVerdict("too_few", f"{metrics.finished} requests finished in the window; at least {MIN_FINISHED} must.")
 
 
+def _busy(level: Level) -> LevelVerdict | None:
+    if level.generator is None or level.generator.cpu <= MAX_GENERATOR_CPU:
+        return None
+    return LevelVerdict(
+        "client_limited",
+        f"A load process used {level.generator.cpu:.0%} of a core; beyond {MAX_GENERATOR_CPU:.0%} it, not the service, "
+        "may have set the pace. Use more load workers.",
+    )
+
+
 def _in_flight(level: Level, metrics: LevelMetrics) -> LevelVerdict | None:
     actual = metrics.mean_in_flight or 0.0
     if abs(actual - level.concurrency) <= MAX_IN_FLIGHT_ERROR * level.concurrency:
@@ -84,8 +99,16 @@ def _not_steady(steady: Steadiness) -> LevelVerdict | None:
     )
 
 
-def _remark(metrics: LevelMetrics) -> str:
+def _remark(level: Level, metrics: LevelMetrics) -> str:
+    remarks = []
     cancelled = metrics.outcomes.get("cancelled", 0)
-    if cancelled <= MENTION_CANCELLED * metrics.requests:
-        return ""
-    return f"{cancelled} of {metrics.requests} requests were cut off at the level's end; latencies are of the others."
+    if cancelled > MENTION_CANCELLED * metrics.requests:
+        remarks.append(
+            f"{cancelled} of {metrics.requests} requests were cut off at the level's end; latencies are of the others."
+        )
+    if level.num_bursts > MENTION_BURSTS * level.num_rows:
+        remarks.append(
+            f"{level.num_bursts} of {level.num_rows} streams came in one burst: something on the way collects them; "
+            "their TTFT and TPOT are its, not the model's."
+        )
+    return " ".join(remarks)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TextIO
 
 import typer
 
-from cluster.errors import ClusterError, RunError, UsageError
+from cluster.errors import ClusterError, RunError
 
 if TYPE_CHECKING:
     from cluster.settings import ReplicaSettings, SweepSettings
@@ -50,6 +50,9 @@ Threads = Annotated[int | None, typer.Option(help="CPU threads of a replica.  [d
 RayAddress = Annotated[str | None, typer.Option(help="A Ray cluster that runs already.  [default: one of its own]")]
 Protocol = Annotated[
     Literal["openai-chat", "openai-completions", "anthropic-messages"], typer.Option(help="What the service speaks.")
+]
+Client = Annotated[
+    Literal["own", "openai-sdk"], typer.Option(help="openai-sdk: times as an application sees them through it.")
 ]
 TrustEnv = Annotated[bool, typer.Option("--trust-env", help="Take proxies from the environment.")]
 GpusPerReplica = Annotated[float, typer.Option(help="GPUs that Ray gives to each replica.")]
@@ -140,21 +143,19 @@ def calibrate(
     ttft: Annotated[float, typer.Option(help="Seconds to the first token of the timing server.")] = 0.05,
     itl: Annotated[float, typer.Option(help="Seconds from token to token.")] = 0.02,
     tokens: Annotated[int, typer.Option(help="Tokens of an answer.")] = 64,
-    client: Annotated[str, typer.Option(help="own, or openai-sdk to see what that one adds (not stored).")] = "own",
+    client: Client = "own",
     as_json: AsJson = False,
 ) -> int:
     """Measure this machine's own error as a load generator.
 
     One load process against a server whose timing is known. Prints the errors of TTFT and TPOT at rising loads, and the
-    load up to which results may be trusted; it is stored, and every later report cites it.
+    load up to which results may be trusted; it is stored, and every later report cites it (not that of openai-sdk).
     """
     from cluster.calibrate import DEFAULT_STREAMS, CalibrateSettings, result_of, store
     from cluster.calibrate import calibrate as run
     from cluster.calibration_table import HEADER, conclusion, line
     from cluster.plan import parse_concurrency
 
-    if client not in ("own", "openai-sdk"):
-        raise UsageError(f"client {client!r} is unknown; it is own or openai-sdk")
     numbers = parse_concurrency(streams, "streams") if streams else DEFAULT_STREAMS
     settings = CalibrateSettings(numbers, ttft, itl, tokens, duration, client)
     tell = partial(_answer, stream=sys.stderr if as_json else sys.stdout)
@@ -182,6 +183,18 @@ def sweep(
     prompt_tokens: Annotated[str, typer.Option(help="Tokens in.  [default: short=32,medium=128,long=512]")] = "",
     max_tokens: Annotated[str, typer.Option(help="Tokens out.  [default: short=32,medium=48,long=64]")] = "",
     language: Annotated[str, typer.Option(help="Language of the prompts: en, zh or both.")] = "both",
+    protocol: Protocol = "openai-chat",
+    client: Client = "own",
+    tokenizer: Annotated[str, typer.Option(help="tokenizer.json, folder or hub name, where usage is not told.")] = "",
+    request_timeout: Annotated[float, typer.Option(help="Seconds until a request is given up.")] = 120.0,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Ask for answers of full length.")] = False,
+    continuous_usage: Annotated[
+        bool, typer.Option("--continuous-usage", help="Ask for the tokens of each chunk (vLLM, SGLang).")
+    ] = False,
+    trust_env: TrustEnv = False,
+    obey_retry_after: Annotated[
+        bool, typer.Option("--obey-retry-after", help="Wait as a 429 or 503 asks and try again, a row each.")
+    ] = False,
     seed: Seed = None,
     out: Out = Path("runs"),
     run_id: RunId = "",
@@ -216,7 +229,9 @@ def sweep(
     settings = SweepSettings(
         concurrency=concurrency, target=target, model=model, workers=workers, warmup_s=warmup, duration_s=duration,
         grace_s=grace, mix=mix, prompt_tokens=prompt_tokens, max_tokens=max_tokens, language=language, seed=_seed(seed),
-        collect_rows=collect_rows, ray_address=ray_address, replicas=engine,
+        collect_rows=collect_rows, ray_address=ray_address, protocol=protocol, client=client, tokenizer=tokenizer,
+        request_timeout_s=request_timeout, ignore_eos=ignore_eos, continuous_usage=continuous_usage,
+        trust_env=trust_env, obey_retry_after=obey_retry_after, replicas=engine,
     )  # fmt: skip
     return _sweep_and_analyze(settings, out, run_id, as_json)
 

@@ -20,6 +20,8 @@ from typing import Any
 
 from cluster import die_with_parent, ray_cluster  # noqa: F401  sets Ray's environment before Ray is imported
 from cluster.run_dir import RunDir
+from workers import calibration, journal
+from workers.records import HEALTH_SCHEMA
 from workers.sink import recover
 
 import ray  # isort: skip
@@ -48,19 +50,25 @@ class LoadWorker:
             )  # fmt: skip
         return self._process.pid
 
+    def calibration(self) -> dict[str, Any] | None:
+        """What is known of this node's error as a load generator."""
+        return calibration.brief()
+
     def exit_code(self) -> int | None:
         """None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def recover(self, level: int, name: str) -> int:
         """Rows saved from the journals of a process that was killed."""
+        journal.recover(self._out / "health" / f"worker={name}", HEALTH_SCHEMA)
         return recover(self._out / "requests" / f"level={level}" / f"worker={name}")
 
     def take_files(self, level: int) -> dict[str, bytes]:
         """The level's Parquet by path below the run directory, where it is not on the driver's disk already."""
         if not self.is_local:
             return {}
-        files = sorted((self._out / "requests" / f"level={level}").rglob("*.parquet"))
+        folders = self._out / "requests" / f"level={level}", self._out / "health"
+        files = sorted(file for folder in folders for file in folder.rglob("*.parquet"))
         taken = {str(file.relative_to(self._out)): file.read_bytes() for file in files}
         for file in files:
             file.unlink()
@@ -122,6 +130,10 @@ class LoadWorkers:
             member.num_restarts += 1
         ray.get([self._start(member) for member in dead])
         return names
+
+    def calibrations(self) -> list[dict[str, Any] | None]:
+        """One of each load worker, in order; None where its node was never calibrated."""
+        return [ray.get(member.actor.calibration.remote()) for member in self._members]
 
     def num_alive(self) -> int:
         return sum(self._is_alive(member) for member in self._members)

@@ -12,6 +12,7 @@ from cluster.errors import UsageError
 from cluster.plan import Level, make_levels, parse_concurrency
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from workers.options import check_client
 from workers.prompts import LANGUAGES, parse_classes, parse_mix
 from workers.targets import resolve_target
 
@@ -58,6 +59,14 @@ class SweepSettings:
     seed: int = 0
     collect_rows: bool = False
     ray_address: str | None = None
+    protocol: str = "openai-chat"
+    client: str = "own"
+    tokenizer: str = ""
+    request_timeout_s: float = 120.0
+    ignore_eos: bool = False
+    continuous_usage: bool = False
+    trust_env: bool = False
+    obey_retry_after: bool = False
     replicas: ReplicaSettings = field(default_factory=lambda: ReplicaSettings(engine_config()))
 
     def __post_init__(self) -> None:
@@ -66,6 +75,11 @@ class SweepSettings:
         parse_classes(self.prompt_tokens, self.max_tokens)
         if self.language not in LANGUAGES:
             raise UsageError(f"language {self.language!r} is unknown; choose one of {', '.join(LANGUAGES)}")
+        if not 0 < self.request_timeout_s < float("inf"):
+            raise UsageError(f"request-timeout is {self.request_timeout_s:g} s; it must be above 0")
+        check_client(self.client, self.protocol, self.continuous_usage)
+        if self.is_engine and self.protocol == "anthropic-messages":
+            raise UsageError("the engine does not speak anthropic-messages; choose openai-chat or openai-completions")
         if not self.is_engine:
             resolve_target(self.target)
         _ = self.levels

@@ -50,7 +50,7 @@ def run_sweep(settings: SweepSettings, out: Path, run_id: str) -> SweepResult:
     url = f"http://127.0.0.1:{port}" if settings.is_engine else settings.target
     model = settings.replicas.config.model if settings.is_engine else settings.model
     target = {"name": settings.target, "base_url": resolve_target(url).base_url, "model": model or None}
-    if not settings.is_engine:
+    if not (settings.is_engine or settings.trust_env):
         _require_reachable(settings.target)
     run = RunDir.create(out, run_id, target, settings.as_json(), settings.seed)
     try:
@@ -92,6 +92,7 @@ class _Sweep:
             stack.enter_context(serving(settings.replicas, address, port, steps, is_own_cluster))
         self._progress.stage("waiting for the load workers")
         self._await_workers(self._workers)
+        self._run.update(calibration=self._workers.calibrations())
         with deferred() as interrupts:
             for level in settings.levels:
                 self._run_level(level, interrupts)
@@ -217,5 +218,16 @@ def _locust_arguments(settings: SweepSettings, run_id: str, url: str, model: str
         "--max-tokens": settings.max_tokens,
         "--language": settings.language,
         "--seed": str(settings.seed),
+        "--protocol": settings.protocol,
+        "--client": settings.client,
+        "--tokenizer": settings.tokenizer,
+        "--request-timeout": f"{settings.request_timeout_s:g}",
     }
-    return ["--worker", *(part for option in options.items() for part in option if option[1])]
+    flags = {
+        "--ignore-eos": settings.ignore_eos,
+        "--continuous-usage": settings.continuous_usage,
+        "--trust-env": settings.trust_env,
+        "--obey-retry-after": settings.obey_retry_after,
+    }
+    pairs = (part for option in options.items() for part in option if option[1])
+    return ["--worker", *pairs, *(flag for flag, is_set in flags.items() if is_set)]

@@ -12,11 +12,12 @@ import gevent
 from workers.clock import Clock
 from workers.exchange import Exchange
 from workers.protocols import WireProtocol
-from workers.reader import Reader
+from workers.reader import HAS_EPOLL, Reader
 from workers.records import Record
 from workers.route import Route, find_route
 from workers.targets import Target
 from workers.transport import Connection
+from workers.watcher_reader import WatcherReader
 
 #: How long the end of the body may come after the end mark before the connection is given up.
 _END_OF_BODY_S = 1.0
@@ -36,7 +37,7 @@ class Wire:
         self.timeout_s = timeout_s
         self.route: Route = find_route(target, trust_env)
         self.clock = Clock()
-        self.reader = Reader()
+        self.reader: Reader | WatcherReader = Reader() if HAS_EPOLL else WatcherReader()
         self.in_flight = self.reader.in_flight
         self.num_connections = 0
         self._head = (
@@ -69,8 +70,7 @@ class Client:
     def warm(self) -> None:
         """Connect now, so that no request has to wait for it; a failure shows when the first one is sent."""
         if self._connection is None:
-            with suppress(OSError):
-                self._open()
+            self._open()
 
     def run(self, record: Record, text: str, extra: dict[str, Any], answer: list[str] | None = None) -> None:
         """Send and receive; ``record`` is complete when this returns or is killed.
@@ -118,14 +118,14 @@ class Client:
         if self._connection is None:
             self._connecting = gevent.spawn(self._open)
             try:
-                self._connecting.get()
-            except OSError as error:
-                record.outcome, record.error = "connect", f"{self._wire.target.authority}: {error}"
+                failure = self._connecting.get()
             finally:
                 self._connecting.kill(block=False)
                 self._connecting = None
             if self._is_cancelled:
                 record.outcome, record.error = "cancelled", CANCELLED
+            elif self._connection is None:
+                record.outcome, record.error = "connect", f"{self._wire.target.authority}: {failure}"
             if self._connection is None:
                 return False
             times = self._connection.times
@@ -133,11 +133,16 @@ class Client:
         record.clock_source = self._connection.clock_source
         return not self._is_cancelled
 
-    def _open(self) -> None:
-        self._connection = Connection(self._wire.route, self._wire.clock, self._wire.timeout_s)
+    def _open(self) -> OSError | None:
+        """Connect; what is in the way, if anything."""
+        try:
+            self._connection = Connection(self._wire.route, self._wire.clock, self._wire.timeout_s)
+        except OSError as error:
+            return error
         self._wire.num_connections += 1
         self._fd = self._connection.fileno()
         self._wire.reader.add(self._fd, self._on_idle_readable)
+        return None
 
     def _send(self, request: bytes, record: Record, stream: Any, deadline_ns: int) -> None:
         assert self._connection is not None

@@ -20,6 +20,7 @@ from workers.records import Record
 from workers.retry_after import retry_after_ns
 from workers.sse import EventParser
 from workers.transport import Connection
+from workers.watcher_reader import WatcherReader
 
 _MAX_ERROR_BYTES = 4096
 
@@ -31,7 +32,7 @@ class Exchange:
     def __init__(
         self,
         connection: Connection,
-        reader: Reader,
+        reader: Reader | WatcherReader,
         record: Record,
         stream: TokenStream,
         clock: Clock,

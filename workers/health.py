@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 import gevent
-import pyarrow as pa
 
 from workers.client import Wire
 from workers.journal import Journal
+from workers.records import HEALTH_SCHEMA, HealthRow
 
 _INTERVAL_NS = 1_000_000_000
 _PULSE_S = 0.02
-
-
-@dataclass(slots=True)
-class HealthRow:
-    """One second of one process. Times are monotonic ns."""
-
-    time_ns: int
-    level: int | None
-    worker: str
-    #: Length of the interval that ends at ``time_ns``.
-    interval_ns: int
-    #: CPU time of the process in it, all threads.
-    cpu_ns: int
-    #: Greatest lateness of a timer: how long whatever became due may have waited for its turn.
-    hub_lag_ns: int
-    #: Greatest and mean time from when a request was to leave to when it left; None if none did.
-    schedule_lag_max_ns: int | None
-    schedule_lag_mean_ns: int | None
-    open_sockets: int
-    in_flight: int
-
-
-_TYPES = {"level": pa.int32(), "worker": pa.string(), "open_sockets": pa.int32(), "in_flight": pa.int32()}
-HEALTH_SCHEMA = pa.schema([(f.name, _TYPES.get(f.name, pa.int64())) for f in fields(HealthRow)])
 
 
 class Health:

@@ -13,7 +13,7 @@ from workers.errors import SettingsError
 from workers.prompts import LANGUAGES, PromptClass, parse_classes, parse_mix
 from workers.protocols import PROTOCOLS
 
-OWN, OPENAI_SDK = "own", "openai-sdk"
+CLIENTS = OWN, OPENAI_SDK = "own", "openai-sdk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--protocol", default="openai-chat", choices=PROTOCOLS, help="what the service speaks")
     group.add_argument(
-        "--client", default=OWN, choices=(OWN, OPENAI_SDK),
+        "--client", default=OWN, choices=CLIENTS,
         help="own: times from the kernel; openai-sdk: times as an application sees them through the official SDK",
     )  # fmt: skip
     group.add_argument(
@@ -90,10 +90,7 @@ def read_options(options: argparse.Namespace, default_worker: str) -> Settings:
     """
     if options.request_timeout <= 0:
         raise SettingsError(f"request-timeout is {options.request_timeout:g}; it must be above 0")
-    if options.client == OPENAI_SDK and options.protocol != "openai-chat":
-        raise SettingsError(f"client openai-sdk speaks openai-chat, not {options.protocol}; leave out one of the two")
-    if options.continuous_usage and options.protocol == "anthropic-messages":
-        raise SettingsError("continuous-usage is of OpenAI's protocols; anthropic-messages has none")
+    check_client(options.client, options.protocol, options.continuous_usage)
     out = Path(options.out or f"runs/{time.strftime('%Y%m%d-%H%M%S')}")
     return Settings(
         model=options.model,
@@ -112,6 +109,19 @@ def read_options(options: argparse.Namespace, default_worker: str) -> Settings:
         trust_env=options.trust_env,
         obey_retry_after=options.obey_retry_after,
     )
+
+
+def check_client(client: str, protocol: str, continuous_usage: bool) -> None:
+    """
+    Raises:
+        SettingsError: these do not go together.
+    """
+    if client not in CLIENTS:
+        raise SettingsError(f"client {client!r} is unknown; choose one of {', '.join(CLIENTS)}")
+    if client == OPENAI_SDK and protocol != "openai-chat":
+        raise SettingsError(f"client openai-sdk speaks openai-chat, not {protocol}; leave out one of the two")
+    if continuous_usage and protocol == "anthropic-messages":
+        raise SettingsError("continuous-usage is of OpenAI's protocols; anthropic-messages has none")
 
 
 def _extra(options: argparse.Namespace) -> dict[str, Any]:

@@ -11,16 +11,18 @@ whatever runs.
 
 from __future__ import annotations
 
+import select
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import gevent
 from gevent import monkey
 
 from workers.alarm import Alarm
+from workers.in_flight import InFlight
 
+HAS_EPOLL = hasattr(select, "epoll") or monkey.is_object_patched("select", "epoll")
 _READ_EVENT = 1  # of gevent's loop
 _EPOLLIN, _EPOLLRDHUP, _EPOLLET = 0x001, 0x2000, 1 << 31
 _MAX_READY = 65536
@@ -38,13 +40,6 @@ _ALARM_NS = 4_000_000
 #: there is, for nothing calls it again for the same bytes; true if it found any. It may run in the middle of any other
 #: code of the process, and must not switch greenlets.
 Handler = Callable[[int], bool]
-
-
-@dataclass(slots=True)
-class InFlight:
-    """Requests of this process that are on their way."""
-
-    count: int = 0
 
 
 class Reader:

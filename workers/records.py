@@ -1,4 +1,4 @@
-"""The row that every planned request becomes, its Arrow schema, and the journal that holds rows before Parquet does.
+"""The row that every planned request becomes, that of a process's condition, and the journal that holds them first.
 
 Times end in ``_ns`` and are integers on one machine's monotonic clock; the wall-clock anchor of the process that wrote
 them is in the file's metadata. ``None`` means not applicable or not seen; 0 never stands for that.
@@ -93,6 +93,31 @@ _STRINGS = {
 
 SCHEMA = pa.schema(
     [(f.name, _TYPES.get(f.name, pa.string() if f.name in _STRINGS else pa.int64())) for f in fields(Record)]
+)
+
+
+@dataclass(slots=True)
+class HealthRow:
+    """One second of one process. Times are monotonic ns."""
+
+    time_ns: int
+    level: int | None
+    worker: str
+    #: Length of the interval that ends at ``time_ns``.
+    interval_ns: int
+    #: CPU time of the process in it, all threads.
+    cpu_ns: int
+    #: Greatest lateness of a timer: how long whatever became due may have waited for its turn.
+    hub_lag_ns: int
+    #: Greatest and mean time from when a request was to leave to when it left; None if none did.
+    schedule_lag_max_ns: int | None
+    schedule_lag_mean_ns: int | None
+    open_sockets: int
+    in_flight: int
+
+
+HEALTH_SCHEMA = pa.schema(
+    [(f.name, {"level": pa.int32(), "worker": pa.string()}.get(f.name, pa.int64())) for f in fields(HealthRow)]
 )
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from typing import Any
 
+from workers import calibration
 from workers.options import Settings
 from workers.targets import resolve_target
 
@@ -50,8 +51,16 @@ class RunManifest:
             "created_unix_ns": time.time_ns(),
             "load": "closed",
             "target": {"name": base_url, "base_url": base_url, "model": settings.model or None},
-            "settings": {"mix": settings.mix, "language": settings.language},
+            "settings": {
+                "mix": settings.mix,
+                "language": settings.language,
+                "protocol": settings.protocol,
+                "client": settings.client,
+                "trust_env": settings.trust_env,
+                "obey_retry_after": settings.obey_retry_after,
+            },
             "seed": settings.seed,
+            "calibration": [calibration.brief()],
             "levels": [],
         }
 

@@ -109,26 +109,17 @@ class Session:
     def make_client(self) -> AnyClient:
         return SdkClient(self.wire) if self.settings.client == OPENAI_SDK else Client(self.wire)
 
-    def request(self, client: AnyClient, class_name: str, intended_ns: int) -> Record:
-        """Send one prompt of a class and write its row, whatever becomes of it.
-
-        The level's end cancels the request and leaves the user alive. A refusal with Retry-After is waited out and
-        tried again only where that was asked for; each attempt is a row of its own, and the last is given back.
-        """
+    def next_prompt(self, class_name: str) -> Prompt:
+        """A prompt of a class that nobody has sent yet."""
         assert self._prompts is not None
-        prompt = self._prompts.make(class_name, self._num_prompts)
         self._num_prompts += 1
-        attempt = 1
-        while True:
-            record = self._attempt(client, prompt, attempt, intended_ns)
-            if record.retry_after_ns is None or not self.settings.obey_retry_after:
-                return record
-            gevent.sleep(record.retry_after_ns / 1e9)
-            if not self.gate.is_set():
-                return record
-            attempt, intended_ns = attempt + 1, (record.end_ns or 0) + record.retry_after_ns
+        return self._prompts.make(class_name, self._num_prompts - 1)
 
-    def _attempt(self, client: AnyClient, prompt: Prompt, attempt: int, intended_ns: int) -> Record:
+    def request(self, client: AnyClient, prompt: Prompt, attempt: int, intended_ns: int) -> Record:
+        """Send a prompt and write its row, whatever becomes of it.
+
+        The level's end cancels the request and leaves the user alive.
+        """
         assert self.level is not None
         record = self._record(prompt, self.level, attempt, intended_ns)
         answer: list[str] | None = [] if self._counter else None

@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import gevent
 from gevent.event import Event
 from locust import User, task
+from locust.user.task import LOCUST_STATE_RUNNING, LOCUST_STATE_STOPPING, LOCUST_STATE_WAITING
 
 from workers.records import Record
 from workers.session import Session
+
+_STOP_CHECK_S = 0.1
 
 
 class RequestFailedError(Exception):
@@ -19,6 +23,7 @@ class RequestFailedError(Exception):
 class ChatUser(User):
     """Closed loop: the next prompt leaves when the last answer is whole. ``tasks`` is weighted by the mix at start."""
 
+    _state: str | None  # Locust's
     session: Session
     has_session = Event()
 
@@ -30,6 +35,14 @@ class ChatUser(User):
 
     def on_stop(self) -> None:
         self._client.close()
+
+    def stop(self, force: bool = False) -> bool:
+        """Between two requests a user ends by itself; a kill would reach it only after it has sent the next one."""
+        is_between = self._state == LOCUST_STATE_WAITING and self.session.gate.is_set()
+        if is_between and not force:
+            self._state = LOCUST_STATE_STOPPING
+            return False
+        return bool(super().stop(force))
 
     def wait_time(self) -> float:
         """No think time; between levels the user waits here, where Locust may stop it at once."""
@@ -63,9 +76,25 @@ class ChatUser(User):
     def _send(self, class_name: str) -> None:
         if not self.session.gate.is_set():  # the level ended between the wait and now
             return
-        record = self.session.request(self._client, class_name, self._free_ns)
-        if record.outcome != "cancelled":
-            _report(self.environment, record)
+        prompt, attempt, intended_ns = self.session.next_prompt(class_name), 1, self._free_ns
+        while True:
+            record = self.session.request(self._client, prompt, attempt, intended_ns)
+            if record.outcome != "cancelled":
+                _report(self.environment, record)
+            if not self.session.settings.obey_retry_after or record.retry_after_ns is None:
+                return
+            attempt, intended_ns = attempt + 1, (record.end_ns or 0) + record.retry_after_ns
+            if not self._wait_until(intended_ns):
+                return
+
+    def _wait_until(self, due_ns: int) -> bool:
+        """False if the level or the test ended meanwhile."""
+        while self.session.gate.is_set() and self._state == LOCUST_STATE_RUNNING:
+            remaining_s = (due_ns - time.monotonic_ns()) / 1e9
+            if remaining_s <= 0:
+                return True
+            gevent.sleep(min(remaining_s, _STOP_CHECK_S))
+        return False
 
 
 def _report(environment: Any, record: Record) -> None:

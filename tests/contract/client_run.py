@@ -1,6 +1,6 @@
 """Runs requests with the real client in a process that gevent has patched; prints the rows as JSON lines.
 
-usage: client_run.py URL PROTOCOL MODEL[,MODEL…] COUNT TIMEOUT_S [CLIENT]
+usage: client_run.py URL PROTOCOL MODEL[,MODEL…] COUNT TIMEOUT_S own|own-without-epoll|openai-sdk
 
 COUNT requests of each model, all at once, a connection each. A row has the text of its answer as ``text``.
 """
@@ -14,6 +14,7 @@ from dataclasses import asdict  # noqa: E402
 import gevent  # noqa: E402
 import orjson  # noqa: E402
 
+from workers import client  # noqa: E402
 from workers.client import Client, Wire  # noqa: E402
 from workers.protocols import PROTOCOLS  # noqa: E402
 from workers.records import Record  # noqa: E402
@@ -22,7 +23,9 @@ from workers.targets import resolve_target  # noqa: E402
 
 url, protocol, names, num_each, timeout_s = sys.argv[1:6]
 models, count = names.split(","), int(num_each)
-make_client = SdkClient if sys.argv[6:] == ["openai-sdk"] else Client
+kind = sys.argv[6]
+client.HAS_EPOLL = kind != "own-without-epoll"
+make_client = SdkClient if kind == "openai-sdk" else Client
 wire = Wire(resolve_target(url), PROTOCOLS[protocol], float(timeout_s))
 records = [
     Record("run", 0, "w0", f"{protocol}/{model}/{i}", "short", f"w0-{i}", url, model, protocol, max_tokens=3)
