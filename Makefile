@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test check lint fast-tests bench clean
+.PHONY: demo test check lint fast-tests bench bench-client clean
 demo: $(INSTALLED)
 	$(BIN)/tokenswarm demo
 
@@ -21,6 +21,9 @@ lint: $(INSTALLED)
 
 fast-tests: $(INSTALLED)
 	$(BIN)/python -m pytest -q tests/unit tests/contract -m "not slow"
+
+bench-client: $(INSTALLED)
+	$(BIN)/python benchmarks/bench_client.py
 
 bench: $(INSTALLED)
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done

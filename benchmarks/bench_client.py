@@ -2,12 +2,11 @@
 
 All against the timing server (50 ms to the first token, then one every 20 ms, 64 tokens), one load process each, as in
 ``tokenswarm calibrate``. The floor is a bare epoll loop that only receives; it is measured beside our client, pair by
-pair. Bounds: docs/decisions/0004-client-bounds.md.
+pair. Bounds: docs/decisions/0004-client.md.
 """
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from cluster.calibration_table import HEADER, line
 
 HERE = Path(__file__).parent
 STREAMS, TOKENS, NUM_PAIRS, FLOOR_S = 1000, 64, 3, 6.0
-PEERS = ("aiperf", "guidellm", "vllm", "genai-bench")
 
 
 def tell(point: CalibrationPoint) -> None:
@@ -71,9 +69,6 @@ def main() -> None:
         f"  whole process {statistics.median(costs):.1f}, beyond that at 10 streams {statistics.median(marginal):.1f}"
     )
     print(f"  bare loop {statistics.median(floors):.1f}; ours is {ratio:.2f} times that")
-    for peer in PEERS:
-        found = shutil.which(peer)
-        print(f"  {peer}: {'installed, see benchmarks/README.md' if found else 'not installed here'}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import ssl
 import statistics
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,17 @@ class Played:
 def played(request: pytest.FixtureRequest, authority: Path) -> Iterator[Played]:
     with golden_server(authority.with_name("server.pem") if request.param == "tls" else None) as url:
         os.environ["SSL_CERT_FILE"] = str(authority)
-        rows = {}
-        for suite in SUITES:
-            names = [case["name"] for case in suite["cases"]]
-            for row in run_client(url, ",".join(names), protocol=suite["protocol"], timeout_s=2):
-                rows[suite["protocol"], row["model"]] = row
+        with ThreadPoolExecutor() as pool:
+            runs = pool.map(lambda suite: play(url, suite), SUITES)
+        rows = {(row["protocol"], row["model"]): row for run in runs for row in run}
         with urllib.request.urlopen(f"{url}/log", context=ssl.create_default_context()) as response:
             yield Played(rows, json.load(response)["log"])
         del os.environ["SSL_CERT_FILE"]
+
+
+def play(url: str, suite: dict[str, Any]) -> list[dict[str, Any]]:
+    names = ",".join(case["name"] for case in suite["cases"])
+    return run_client(url, names, protocol=suite["protocol"], timeout_s=2)
 
 
 def test_the_suite_is_whole() -> None:

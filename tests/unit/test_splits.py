@@ -103,7 +103,7 @@ STREAMS = [
 
 
 @pytest.mark.parametrize(("protocol", "name", "events"), STREAMS, ids=[f"{p}-{n}" for p, n, _ in STREAMS])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(cuts=st.lists(st.integers(0, 2**31), max_size=40), line_end=st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_valid_streams(protocol: str, name: str, events: list[bytes], cuts: list[int], line_end: bytes) -> None:
     whole = receive(protocol, [chunked(events)])
@@ -118,7 +118,7 @@ def test_valid_streams(protocol: str, name: str, events: list[bytes], cuts: list
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), min_size=1, max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(texts=TEXTS, cuts=st.lists(st.integers(0, 2**31), max_size=20), escaped=st.booleans(), by_event=st.booleans())
 def test_any_text(texts: list[str], cuts: list[int], escaped: bool, by_event: bool) -> None:
     """Every piece of text that is not empty is one token, and the text comes out as it went in."""
