@@ -21,7 +21,8 @@ from workers.clock import Clock
 from workers.kernel_time import CONTROL_BYTES, enable_stamps, stamp_of
 
 _READ_BYTES = 256 * 1024
-_SPIN_NS = 1_500_000
+#: The end of a wait is spent awake, because a sleep ends late; and none is longer than a request may wait to be read.
+_SPIN_NS, _LONGEST_SLEEP_NS = 100_000, 1_000_000
 _CLOCK_INTERVAL_NS = 1_000_000_000
 _MAX_EVENTS = 256
 _MODEL = "timed"
@@ -86,18 +87,21 @@ class TimingServer:
                 refresh_ns = now_ns + _CLOCK_INTERVAL_NS
             self._send_due(self._first, now_ns)
             self._send_due(self._next, now_ns)
-            for fd, _ in self._epoll.poll(self._idle_s(), _MAX_EVENTS):
+            for fd, _ in self._epoll.poll(self._wait(), _MAX_EVENTS):
                 if fd == self._listener.fileno():
                     self._accept()
                 else:
                     self._read(self._streams[fd])
 
-    def _idle_s(self) -> float:
-        """How long nothing is due; a sleep ends a millisecond late, so the last one is spent awake."""
+    def _wait(self) -> float:
+        """Sleep while nothing is due; the seconds that may be spent in waiting for requests after that."""
         due_ns = min((queue[0][0] for queue in (self._first, self._next) if queue), default=None)
         if due_ns is None:
             return 0.1
-        return max(0.0, (due_ns - time.monotonic_ns() - _SPIN_NS) / 1e9)
+        sleep_ns = min(due_ns - time.monotonic_ns() - _SPIN_NS, _LONGEST_SLEEP_NS)
+        if sleep_ns > 0:
+            time.sleep(sleep_ns / 1e9)
+        return 0.0
 
     def _send_due(self, queue: deque[tuple[int, _Stream]], now_ns: int) -> None:
         for _ in range(_MAX_EVENTS):
