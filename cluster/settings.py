@@ -13,7 +13,8 @@ from cluster.plan import Level, make_levels, parse_concurrency
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from workers.options import check_client
-from workers.prompts import LANGUAGES, parse_classes, parse_mix
+from workers.prompt_classes import parse_classes, parse_mix
+from workers.prompts import LANGUAGES
 from workers.targets import resolve_target
 
 ENGINE_TARGET = "engine"

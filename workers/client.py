@@ -42,7 +42,7 @@ class Wire:
         self.num_connections = 0
         self._head = (
             f"POST {self.route.path_prefix}{target.prefix}{protocol.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
-            f"{self.route.headers}{protocol.headers(target.key)}"
+            f"{'' if self.route.tunnel_request else self.route.headers}{protocol.headers(target.key)}"
             "Content-Type: application/json\r\nAccept: text/event-stream\r\nAccept-Encoding: identity\r\n"
             "User-Agent: tokenswarm\r\n"
         )

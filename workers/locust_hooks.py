@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from typing import Any, NoReturn
 
@@ -11,16 +10,16 @@ from gevent.event import Event
 from locust import events
 from locust.runners import STATE_INIT, MasterRunner, WorkerRunner
 
+from workers.arrivals import Arrivals, parse_arrivals
 from workers.errors import SettingsError
+from workers.messages import LEVEL_BEGIN, LEVEL_CLOSED, LEVEL_END, PROGRESS
 from workers.options import Settings, add_options, read_options
+from workers.plain_master import PlainMaster
 from workers.run_manifest import RunManifest
-from workers.session import Session
+from workers.session import Session, Shard
 from workers.targets import resolve_target
 from workers.user import ChatUser
 
-#: Messages of a controlling master (workers/master.py) and the answers to it.
-LEVEL_BEGIN, LEVEL_END = "tokenswarm_level_begin", "tokenswarm_level_end"
-LEVEL_CLOSED, PROGRESS = "tokenswarm_level_closed", "tokenswarm_progress"
 _DEFAULT_GRACE_S = 30.0
 _PROGRESS_INTERVAL_S = 1.0
 _MAX_TTFT_SAMPLES = 50
@@ -51,10 +50,12 @@ def _on_init(environment: Any, runner: Any, **_: Any) -> None:
         options.out, options.run_id, options.seed = str(settings.out), settings.run_id, settings.seed
     if isinstance(runner, MasterRunner):
         RunManifest(environment, settings).listen()
+        PlainMaster(environment, runner).listen()
     else:
         _Hooks(environment, runner, settings).listen()
         if not is_worker:
             RunManifest(environment, settings).listen()
+    gevent.get_hub().loop.update_now()  # else the run time that Locust sets next counts from before all the imports
 
 
 def _check_host(environment: Any) -> None:
@@ -81,22 +82,22 @@ class _Hooks:
         self._environment.events.test_stop.add_listener(self._on_stop)
         self._environment.events.quitting.add_listener(self._on_stop)
         if isinstance(self._runner, WorkerRunner):
-            self._runner.register_message(LEVEL_BEGIN, self._on_level_begin)
+            self._runner.register_message(LEVEL_BEGIN, self._on_level_begin, concurrent=True)
             self._runner.register_message(LEVEL_END, self._on_level_end, concurrent=True)
             gevent.spawn(self._report_progress)
             if self._runner.worker_state != STATE_INIT:  # told to spawn before anyone listened
                 self._on_start()
 
     def _on_start(self, **_: Any) -> None:
-        """Users are about to spawn. Without a controlling master, each start of the test is a level."""
+        """Users are about to spawn. Without a master, each start of the test is a level."""
         if self._session is None:
             try:
                 self._session = self._open_session()
                 self._session.prepare()
             except SettingsError as error:
                 self._give_up(str(error))
-        if not getattr(self._environment.parsed_options, "levels_from_master", False):
-            self._open_level(self._num_starts)
+        if not isinstance(self._runner, WorkerRunner):
+            self._open_level(self._num_starts, Shard(), None, self._settings.arrivals)
             self._num_starts += 1
         self._ready.set()
 
@@ -106,8 +107,10 @@ class _Hooks:
 
     def _on_level_begin(self, msg: Any, **_: Any) -> None:
         self._ready.wait()
-        if self._session is not None:
-            self._open_level(msg.data["level"])
+        data, arrivals = msg.data, self._settings.arrivals
+        if data["arrivals"] is not None:
+            arrivals = parse_arrivals(data["arrivals"])
+        self._open_level(data["level"], Shard(data["index"], data["count"]), data["start_unix_ns"], arrivals)
 
     def _on_level_end(self, msg: Any, **_: Any) -> None:
         rows: dict[str, int] = {}
@@ -117,18 +120,17 @@ class _Hooks:
         name = self._settings.worker_name
         self._runner.send_message(LEVEL_CLOSED, {"level": msg.data["level"], "worker": name, "outcomes": rows})
 
-    def _open_level(self, level: int) -> None:
+    def _open_level(self, level: int, shard: Shard, start_unix_ns: int | None, arrivals: Arrivals | None) -> None:
         assert self._session is not None
+        num_users = self._runner.target_user_count or self._runner.user_count
         try:
-            self._session.open_level(level, self._runner.target_user_count or self._runner.user_count)
+            self._session.open_level(level, num_users, shard, start_unix_ns, arrivals)
         except SettingsError as error:
             self._give_up(str(error))
 
     def _open_session(self) -> Session:
         options = self._environment.parsed_options
         self._settings = read_options(options, _default_name(self._runner))  # with what a master has set since
-        ChatUser.weigh(self._settings.mix)
-        random.seed(f"{self._settings.seed}/{self._settings.worker_name}")  # Locust picks tasks with this generator
         session = Session(self._settings, resolve_target(self._environment.host or options.host or ""))
         ChatUser.session = session
         ChatUser.has_session.set()

@@ -19,13 +19,17 @@ from gevent.fileobject import FileObjectThread
 from locust.env import Environment
 from locust.runners import MasterRunner
 
-from workers.locust_hooks import LEVEL_BEGIN, LEVEL_CLOSED, LEVEL_END, PROGRESS
+from workers.arrivals import parse_arrivals
+from workers.errors import SettingsError
+from workers.messages import LEVEL_BEGIN, LEVEL_CLOSED, LEVEL_END, PROGRESS, level_begin
 from workers.user import ChatUser
 
 _LEVEL_FIELDS = ("level", "users", "warmup_s", "measure_s", "grace_s")
 _SPAWN_TIMEOUT_S = 60.0
 _CLOSE_MARGIN_S = 15.0
 _TICK_S = 0.05
+#: Time for a message to reach all workers before the first arrival of an open loop is due.
+_HEAD_START_NS = 300_000_000
 _PROGRESS_INTERVAL_S = 1.0
 
 
@@ -36,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     port = options.port or _free_port(options.host)
     # these reach a worker with every spawn message, so also one that joins in the middle
-    told_to_workers = argparse.Namespace(levels_from_master=True, enable_rebalancing=False, headless=False)
+    told_to_workers = argparse.Namespace(enable_rebalancing=False, headless=False)
     environment = Environment(user_classes=[ChatUser], stop_timeout=1.0, parsed_options=told_to_workers)
     runner = environment.create_master_runner(options.host, port)
     controller = Controller(runner)
@@ -88,6 +92,11 @@ class Controller:
         if missing or command["users"] < 1 or min(command[name] for name in _LEVEL_FIELDS) < 0:
             emit("error", message=f"a level needs {', '.join(_LEVEL_FIELDS)} as numbers from 0 up, users from 1")
             return
+        try:
+            parse_arrivals(command.get("arrivals") or "constant:1")
+        except SettingsError as error:
+            emit("error", message=str(error))
+            return
         self._is_stopping = False
         self._level = gevent.spawn(self._run_level, command)
 
@@ -96,8 +105,12 @@ class Controller:
         self._closed = {}
         self._spawn(command["users"])
         members = self._alive()
-        self._runner.send_message(LEVEL_BEGIN, {"level": level})
-        started_ns = time.time_ns()
+        arrivals = command.get("arrivals")
+        started_ns = time.time_ns() + (_HEAD_START_NS if arrivals else 0)
+        names = sorted(members, key=lambda client: self._names.get(client, client))
+        for index, client in enumerate(names):
+            data = level_begin(level, index, len(names), started_ns, arrivals)
+            self._runner.send_message(LEVEL_BEGIN, data, client_id=client)
         emit("level_started", level=level, unix_ns=started_ns)
         start_ns = started_ns + round(command["warmup_s"] * 1e9)
         planned_end_ns = start_ns + round(command["measure_s"] * 1e9)

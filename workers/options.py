@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workers.arrivals import Arrivals, parse_arrivals
 from workers.errors import SettingsError
-from workers.prompts import LANGUAGES, PromptClass, parse_classes, parse_mix
+from workers.prompt_classes import PromptClass, parse_classes, parse_mix
+from workers.prompts import LANGUAGES
 from workers.protocols import PROTOCOLS
 
 CLIENTS = OWN, OPENAI_SDK = "own", "openai-sdk"
@@ -24,6 +26,7 @@ class Settings:
     mix: dict[str, float]
     classes: dict[str, PromptClass]
     language: str
+    arrivals: Arrivals | None
     out: Path
     run_id: str
     seed: int
@@ -45,11 +48,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--mix", default="short=0.6,medium=0.3,long=0.1", help="share of each prompt class (default: %(default)s)"
     )
     group.add_argument(
-        "--prompt-tokens", default="", help="tokens of a prompt: one number or short=32,medium=128,long=512 (default)"
+        "--prompt-tokens",
+        default="",
+        help="tokens of a prompt: a length, or short=32,medium=128,long=512 (default); lengths are numbers, "
+        "uniform:16:64, normal:128:20, lognormal:512:0.5 or trace:FILE",
     )
     group.add_argument(
-        "--max-tokens", default="", help="tokens of an answer: one number or short=32,medium=48,long=64 (default)"
+        "--max-tokens", default="", help="tokens of an answer: a length, or short=32,medium=48,long=64 (default)"
     )
+    group.add_argument(
+        "--arrivals", default="",
+        help="open loop: requests come at their times, whoever is still being answered, such as poisson:50, "
+        "constant:50, gamma:50:2, ramp:10:100:60, steps:10,20,40:30, day:10:100:600 or trace:FILE:20; the users are "
+        "the most that may be in flight (default: closed loop, one request in flight a user)",
+    )  # fmt: skip
     group.add_argument("--language", default="both", choices=LANGUAGES, help="language of the prompts")
     group.add_argument("--out", default="", help="directory of this run; must not exist (default: runs/<time>)")
     group.add_argument("--run-id", default="", help="name of this run (default: the name of its directory)")
@@ -97,6 +109,7 @@ def read_options(options: argparse.Namespace, default_worker: str) -> Settings:
         mix=parse_mix(options.mix),
         classes=parse_classes(options.prompt_tokens, options.max_tokens),
         language=options.language,
+        arrivals=parse_arrivals(options.arrivals) if options.arrivals else None,
         out=out,
         run_id=options.run_id or out.name,
         seed=options.seed if options.seed is not None else secrets.randbelow(2**31),

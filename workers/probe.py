@@ -68,7 +68,7 @@ def _parse() -> argparse.Namespace:
 def _first_model(wire: Wire) -> str:
     """Where the service does not tell its models, the request itself shows what is wrong."""
     try:
-        return Service(wire.target, wire.route).first_model()
+        return Service(wire.target, wire.route, wire.protocol).first_model()
     except SettingsError:
         return "unknown"
 

@@ -49,6 +49,8 @@ class Record:
     chunk_ns: list[int] | None = None
     #: Tokens in each of those chunks, where the server tells.
     chunk_tokens: list[int] | None = None
+    #: Tokens that the prompt was made to have, the template's included, as the service counts.
+    asked_tokens: int | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     #: Where completion_tokens comes from: "usage", "tokenizer" or "chunks".

@@ -25,12 +25,10 @@ class Route:
     server_name: str
     #: What stands before the path of a request: empty, or the origin for a proxy that forwards plain requests.
     path_prefix: str = ""
-    #: Header lines for a proxy that forwards plain requests.
-    headers: str = ""
+    #: Header lines for a proxy.
+    headers: str = field(default="", repr=False)
     #: What asks a proxy for a tunnel.
-    tunnel_request: bytes = b""
-    #: URL of the proxy, credentials included: for those who speak to it themselves, never for show.
-    proxy: str | None = field(default=None, repr=False)
+    tunnel_request: bytes = field(default=b"", repr=False)
     description: str = ""
 
 
@@ -54,10 +52,10 @@ def find_route(target: Target, trust_env: bool) -> Route:
     host, port = parts.hostname, parts.port or 80
     described = f"through the proxy {host}:{port} to {target.authority}"
     if not is_tls:
-        return Route(host, port, False, target.host, target.origin, authorization, proxy=proxy, description=described)
+        return Route(host, port, False, target.host, target.origin, authorization, description=described)
     place = f"{f'[{target.host}]' if ':' in target.host else target.host}:{target.port}"
     tunnel = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{authorization}\r\n".encode()
-    return Route(host, port, True, target.host, tunnel_request=tunnel, proxy=proxy, description=described)
+    return Route(host, port, True, target.host, "", authorization, tunnel, described)
 
 
 def _proxy_for(target: Target) -> str | None:

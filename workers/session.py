@@ -1,7 +1,8 @@
 """One Locust process's share of a run: its target, prompts, rows, and the gate that its users wait at.
 
-Users are slots. They send while a level is open; when it ends they finish what is in flight and wait at the gate, so
-that levels follow each other without a process or a connection being made anew.
+Users are slots. They send while a level is open – one request after another, or in an open loop whatever arrives – and
+when it ends they finish what is in flight and wait at the gate, so that levels follow each other without a process or a
+connection being made anew.
 """
 
 from __future__ import annotations
@@ -9,18 +10,24 @@ from __future__ import annotations
 import gc
 import logging
 import secrets
+import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 
 import gevent
-from gevent.event import Event
+from gevent.event import AsyncResult, Event
 
+from workers.arrivals import Arrivals
+from workers.arrivals import shard as shard_of
 from workers.client import Client, Wire
-from workers.errors import SettingsError
+from workers.composers import check_lengths, make_composers
+from workers.dispatcher import Arrival, Dispatcher
 from workers.health import Health
 from workers.limits import check_limits
 from workers.options import OPENAI_SDK, Settings
-from workers.prompts import TYPICAL_RATIOS, Prompt, PromptSource, TokenRatio, measure_ratios
+from workers.prompts import Prompt, PromptSource
 from workers.protocols import PROTOCOLS
 from workers.records import Record
 from workers.sdk_client import SdkClient
@@ -28,10 +35,24 @@ from workers.service import Service
 from workers.sink import Sink
 from workers.targets import Target
 from workers.tokenizer import TokenCounter
+from workers.trace import read_trace
 
 logger = logging.getLogger(__name__)
 _POLL_S = 0.01
 AnyClient = Client | SdkClient
+_UNSENT = "all users of this process had a request in flight: raise their number, the cap of the open loop"
+
+
+#: In a closed loop worker i sends the prompts i, i + 1000, i + 2000 and so on.
+_STRIDE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which of so many workers this one is; of 0 if it joined when all had been shared out."""
+
+    index: int = 0
+    count: int = 1
 
 
 class Session:
@@ -55,7 +76,9 @@ class Session:
         self._health = Health(settings.out, settings.worker_name, self.wire)
         self._model = settings.model
         self._prompts: PromptSource | None = None
-        self._num_prompts = 0
+        self.is_open_loop = False
+        self._numbers: Iterator[int] = iter(())
+        self._dispatcher: Dispatcher | None = None
         prefix = secrets.token_hex(6)
         self._request_ids = (f"{prefix}-{number:x}" for number in count())
         self._active: set[AnyClient] = set()
@@ -69,15 +92,25 @@ class Session:
         if self._prompts is not None:
             return
         logger.info("requests go %s", self.wire.route.description)
-        service = Service(self.target, self.wire.route)
+        service = Service(self.target, self.wire.route, self.wire.protocol)
         self._model = self._model or service.first_model()
-        self._prompts = PromptSource(
-            self.settings.classes, self.settings.language, self.settings.seed, self.settings.worker_name,
-            self._ratios(service),
-        )  # fmt: skip
+        settings = self.settings
+        languages = ("en", "zh") if settings.language == "both" else (settings.language,)
+        composers = make_composers(service, self._model, languages, settings.seed, self._counter)
+        check_lengths(settings.classes, composers, service.max_model_len(self._model))
+        self._prompts = PromptSource(settings.classes, settings.mix, composers, settings.seed)
 
-    def open_level(self, level: int, num_users: int) -> None:
+    def open_level(
+        self,
+        level: int,
+        num_users: int,
+        shard: Shard,
+        start_unix_ns: int | None = None,
+        arrivals: Arrivals | None = None,
+    ) -> None:
         """Let the users send; their rows belong to ``level``.
+
+        With ``arrivals`` it is an open loop, whose schedule starts at ``start_unix_ns`` (None: now) for all workers.
 
         Raises:
             SettingsError: this machine does not allow so many connections.
@@ -90,11 +123,19 @@ class Session:
         self.outcomes.clear()
         gc.collect()
         gc.freeze()  # what is there now stays: the collector need not walk through it while tokens come
+        self._numbers = count(shard.index, _STRIDE)
+        self.is_open_loop = arrivals is not None
+        if arrivals is not None:
+            start_ns = self.wire.clock.to_monotonic(start_unix_ns) if start_unix_ns else time.monotonic_ns()
+            self._dispatcher = Dispatcher(self._arrivals(arrivals, level, shard, start_ns), self._write_unsent)
         self.gate.set()
 
     def close_level(self, grace_s: float) -> None:
         """Hold the users at the gate, give what is in flight ``grace_s``, then cancel it; the rows become Parquet."""
         self.gate.clear()
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+            self._dispatcher = None
         with gevent.Timeout(grace_s, False):
             while self._active:
                 gevent.sleep(_POLL_S)
@@ -109,11 +150,20 @@ class Session:
     def make_client(self) -> AnyClient:
         return SdkClient(self.wire) if self.settings.client == OPENAI_SDK else Client(self.wire)
 
-    def next_prompt(self, class_name: str) -> Prompt:
-        """A prompt of a class that nobody has sent yet."""
+    def next_prompt(self) -> Prompt:
+        """A prompt that nobody has sent yet."""
         assert self._prompts is not None
-        self._num_prompts += 1
-        return self._prompts.make(class_name, self._num_prompts - 1)
+        assert self.level is not None
+        return self._prompts.make(self.level, next(self._numbers))
+
+    def next_arrival(self, ticket: AsyncResult) -> Arrival | None:
+        """In an open loop: what this slot is to send, and when it was to leave; None at the end."""
+        return self._dispatcher.next_arrival(ticket) if self._dispatcher is not None else None
+
+    def give_back(self, ticket: AsyncResult) -> None:
+        """Who waits with this ticket is to end."""
+        if self._dispatcher is not None:
+            self._dispatcher.give_back(ticket)
 
     def request(self, client: AnyClient, prompt: Prompt, attempt: int, intended_ns: int) -> Record:
         """Send a prompt and write its row, whatever becomes of it.
@@ -133,19 +183,40 @@ class Session:
             self._active.discard(client)
         return record
 
+    def _arrivals(self, arrivals: Arrivals, level: int, shard: Shard, start_ns: int) -> Iterator[Arrival]:
+        """This worker's share of the level's schedule; none for one that joined late."""
+        source = self._prompts
+        assert source is not None
+        if not shard.count:
+            return
+        traced = read_trace(arrivals.path) if arrivals.kind == "trace" else None
+        for number, at_s in shard_of(arrivals.times(self.settings.seed, level), shard.index, shard.count):
+            if traced is None:
+                prompt = source.make(level, number)
+            else:
+                prompt = source.make_like(level, number, traced[number].prompt_tokens, traced[number].output_tokens)
+            yield Arrival(start_ns + round(at_s * 1e9), prompt)
+
+    def _write_unsent(self, arrival: Arrival) -> None:
+        assert self.level is not None
+        record = self._record(arrival.prompt, self.level, 1, arrival.due_ns)
+        record.outcome, record.error = "unsent", _UNSENT
+        self._finish(record)
+
     def _record(self, prompt: Prompt, level: int, attempt: int, intended_ns: int) -> Record:
         return Record(
             run_id=self.settings.run_id,
             level=level,
             worker=self.settings.worker_name,
             request_id=next(self._request_ids),
-            prompt_class=prompt.prompt_class.name,
+            prompt_class=prompt.prompt_class,
             prompt_id=prompt.prompt_id,
             target=self.target.base_url,
             model=self._model,
             protocol=self.settings.protocol,
             attempt=attempt,
-            max_tokens=prompt.prompt_class.max_tokens,
+            asked_tokens=prompt.asked_tokens,
+            max_tokens=prompt.max_tokens,
             intended_ns=intended_ns,
         )
 
@@ -157,11 +228,3 @@ class Session:
             self._health.note_sent(record.sent_ns - record.intended_ns)
         if record.outcome == "ok" and record.first_token_ns and record.sent_ns:
             self.recent_ttft_ms.append((record.first_token_ns - record.sent_ns) / 1e6)
-
-    def _ratios(self, service: Service) -> dict[str, TokenRatio]:
-        name, seed, model = self.settings.worker_name, self.settings.seed, self._model
-        try:
-            return measure_ratios(lambda text: service.count_tokens(model, text), seed, name)
-        except SettingsError as error:
-            logger.warning("%s; prompt lengths are estimates", error)
-            return dict(TYPICAL_RATIOS)

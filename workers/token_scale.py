@@ -7,17 +7,19 @@ on the pieces around it. Each piece is weighed once, by whoever counts for the s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from workers.errors import SettingsError
-from workers.prompt_text import LANGUAGES, Language
+from workers.prompt_text import LANGUAGES, SALT, Language
 
 #: Tokens of a prompt as the service counts them, the chat template's included.
 CountTokens = Callable[[str], int]
 
-_NUM_SALT_WORDS = 7  # of some 60 and more: two prompts begin alike once in 10^12 times
-_NUM_TESTS = 16
+_NUM_SALT_DIGITS = 6  # of 36: a beginning of its own for two billion prompts
+_Digit = TypeVar("_Digit")
+_NUM_TESTS = 32
 _MOST_CORRECTIONS = 12
 
 
@@ -34,6 +36,7 @@ class TokenScale:
     #: Tokens of a prompt beside its text.
     overhead: int
     opener: Piece
+    salt: tuple[Piece, ...]
     sentences: tuple[Piece, ...]
     words: tuple[Piece, ...]
     filler: Piece
@@ -46,8 +49,8 @@ class TokenScale:
     def least_tokens(self) -> int:
         return self.overhead + 1
 
-    def compose(self, tokens: int, rng: random.Random) -> str:
-        """A text for a prompt of so many tokens, the template's included.
+    def compose(self, tokens: int, rng: random.Random, salt: int) -> str:
+        """A text for a prompt of so many tokens, the template's included; it begins like none of another ``salt``.
 
         Raises:
             SettingsError: the template alone is as long.
@@ -59,14 +62,16 @@ class TokenScale:
                 f"text; ask for at least {self.least_tokens}"
             )
         parts: list[str] = []
-        if left < self.opener.tokens + max(word.tokens for word in self.words):
+        if left < self.opener.tokens + self.salt[0].tokens:
             parts.append(rng.choice(self.starters))
             left -= 1
         else:
             parts.append(self.opener.text)
             left -= self.opener.tokens
-        for _ in range(_NUM_SALT_WORDS):
-            left -= self._add(parts, self.words, left, rng)
+        for digit in salted(self.salt, salt):
+            if digit.tokens <= left:
+                parts.append(digit.text)
+                left -= digit.tokens
         while cost := self._add(parts, self.sentences, left, rng):
             left -= cost
         while cost := self._add(parts, self.words, left, rng):
@@ -83,6 +88,15 @@ class TokenScale:
             piece = rng.choice(fitting)
         parts.append(piece.text)
         return piece.tokens
+
+
+def salted(digits: Sequence[_Digit], salt: int) -> list[_Digit]:
+    """A number in these digits, the last one first: near numbers begin differently."""
+    chosen = []
+    for _ in range(_NUM_SALT_DIGITS):
+        salt, digit = divmod(salt, len(digits))
+        chosen.append(digits[digit])
+    return chosen
 
 
 def weigh(language: str, count: CountTokens, seed: int) -> TokenScale:
@@ -102,38 +116,59 @@ def weigh(language: str, count: CountTokens, seed: int) -> TokenScale:
     scale = TokenScale(
         overhead=overhead,
         opener=Piece(material.opener, base - overhead),
+        salt=tuple(map(piece, SALT)),
         sentences=tuple(map(piece, material.sentences)),
         words=tuple(map(piece, material.words)),
         filler=_filler(material, count),
         starters=starters,
     )
-    return scale if _comes_out(scale, count, seed) else _inexact(scale)
+    return replace(scale, is_exact=_comes_out(scale, count, seed))
 
 
-def corrected(scale: TokenScale, text: str, tokens: int, count: CountTokens) -> str:
-    """The text made exact by counting and mending its end; unchanged if that does not come to an end."""
-    mended = text
-    for _ in range(_MOST_CORRECTIONS):
-        missing = tokens - count(mended)
-        if missing == 0:
-            return mended
-        mended = mended + scale.filler.text * missing if missing > 0 else mended[: max(1, len(mended) + missing)]
-    return text
+@dataclass(frozen=True, slots=True)
+class CorrectedScale:
+    """A scale whose pieces do not quite add up: each text is counted, and its end mended until it is exact."""
+
+    scale: TokenScale
+    count: CountTokens
+
+    @property
+    def least_tokens(self) -> int:
+        return self.scale.least_tokens
+
+    def compose(self, tokens: int, rng: random.Random, salt: int) -> str:
+        """As exact as some corrections make it.
+
+        Raises:
+            SettingsError: the template alone is as long.
+        """
+        text = mended = self.scale.compose(tokens, rng, salt)
+        for _ in range(_MOST_CORRECTIONS):
+            missing = tokens - self.count(mended)
+            if missing == 0:
+                return mended
+            longer = mended + self.scale.filler.text * missing
+            mended = longer if missing > 0 else mended[: max(1, len(mended) + missing)]
+        return text
 
 
 def _starters(material: Language, count: CountTokens) -> tuple[str, ...]:
     """Texts that cost least when they stand alone; with one token each, what is left is the template."""
-    candidates = [piece.strip().rstrip("、") for piece in (*material.fillers, *material.words)]
-    candidates = [text for text in dict.fromkeys([*candidates, "a", "I", "的", "1"]) if text]
+    candidates = [text for text in dict.fromkeys(piece.strip() for piece in (*material.fillers, " I", " 7")) if text]
     costs = {text: count(text) for text in candidates}
     least = min(costs.values())
     return tuple(text for text, cost in costs.items() if cost == least)
 
 
 def _filler(material: Language, count: CountTokens) -> Piece:
-    base = count(material.opener)
+    contexts = [material.opener + piece for piece in (SALT[0], material.words[0], material.sentences[0])]
+    bases = [count(context) for context in contexts]
     for text in material.fillers:
-        if all(count(material.opener + text * times) - base == times for times in (1, 2, 3, 5, 8)):
+        if all(
+            count(context + text * times) - base == times
+            for context, base in zip(contexts, bases, strict=True)
+            for times in (1, 2, 3, 7)
+        ):
             return Piece(text, 1)
     raise SettingsError(
         f"no text of one token was found in {material.fillers}: prompts of exact length cannot be made with this "
@@ -145,10 +180,4 @@ def _comes_out(scale: TokenScale, count: CountTokens, seed: int) -> bool:
     rng = random.Random(f"{seed}/scale")
     lengths = [scale.overhead + round(2 ** rng.uniform(0, 11)) for _ in range(_NUM_TESTS)]
     lengths += [scale.overhead + length for length in range(1, 6)]
-    return all(count(scale.compose(length, rng)) == length for length in lengths)
-
-
-def _inexact(scale: TokenScale) -> TokenScale:
-    return TokenScale(
-        scale.overhead, scale.opener, scale.sentences, scale.words, scale.filler, scale.starters, is_exact=False
-    )
+    return all(count(scale.compose(length, rng, rng.getrandbits(30))) == length for length in lengths)

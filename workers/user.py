@@ -6,10 +6,11 @@ import time
 from typing import Any
 
 import gevent
-from gevent.event import Event
+from gevent.event import AsyncResult, Event
 from locust import User, task
 from locust.user.task import LOCUST_STATE_RUNNING, LOCUST_STATE_STOPPING, LOCUST_STATE_WAITING
 
+from workers.prompts import Prompt
 from workers.records import Record
 from workers.session import Session
 
@@ -21,7 +22,7 @@ class RequestFailedError(Exception):
 
 
 class ChatUser(User):
-    """Closed loop: the next prompt leaves when the last answer is whole. ``tasks`` is weighted by the mix at start."""
+    """Closed loop: the next prompt leaves when the last answer is whole. Open loop: it leaves when one arrives."""
 
     _state: str | None  # Locust's
     session: Session
@@ -29,6 +30,7 @@ class ChatUser(User):
 
     def on_start(self) -> None:
         self.has_session.wait()  # a worker that joins in the middle spawns before it is ready
+        self._ticket = AsyncResult()
         self._client = self.session.make_client()
         self._client.warm()
         self._wait_at_gate()
@@ -38,6 +40,7 @@ class ChatUser(User):
 
     def stop(self, force: bool = False) -> bool:
         """Between two requests a user ends by itself; a kill would reach it only after it has sent the next one."""
+        self.session.give_back(self._ticket)
         is_between = self._state == LOCUST_STATE_WAITING and self.session.gate.is_set()
         if is_between and not force:
             self._state = LOCUST_STATE_STOPPING
@@ -49,22 +52,20 @@ class ChatUser(User):
         self._wait_at_gate()
         return 0.0
 
-    @task(6)
-    def short(self) -> None:
-        self._send("short")
-
-    @task(3)
-    def medium(self) -> None:
-        self._send("medium")
-
-    @task(1)
-    def long(self) -> None:
-        self._send("long")
-
-    @classmethod
-    def weigh(cls, mix: dict[str, float]) -> None:
-        """Weight the tasks by the mix, to a thousandth."""
-        cls.tasks = [getattr(cls, name) for name, share in mix.items() for _ in range(round(share * 1000))]
+    @task
+    def send(self) -> None:
+        """One prompt, of a class by the mix."""
+        if not self.session.gate.is_set():  # the level ended between the wait and now
+            return
+        if not self.session.is_open_loop:
+            self._send(self.session.next_prompt(), self._free_ns)
+        else:
+            self._ticket = AsyncResult()
+            arrival = self.session.next_arrival(self._ticket)
+            if arrival is not None:
+                self._send(arrival.prompt, arrival.due_ns)
+            else:
+                self._wait_until(time.monotonic_ns() + 10**9)  # the schedule is over, the level not yet
 
     def _wait_at_gate(self) -> None:
         """Note when this user became free to send: now, or when the gate opened."""
@@ -73,10 +74,8 @@ class ChatUser(User):
             self.session.gate.wait()
             self._free_ns = time.monotonic_ns()
 
-    def _send(self, class_name: str) -> None:
-        if not self.session.gate.is_set():  # the level ended between the wait and now
-            return
-        prompt, attempt, intended_ns = self.session.next_prompt(class_name), 1, self._free_ns
+    def _send(self, prompt: Prompt, intended_ns: int) -> None:
+        attempt = 1
         while True:
             record = self.session.request(self._client, prompt, attempt, intended_ns)
             if record.outcome != "cancelled":

@@ -1,0 +1,76 @@
+"""Hands arrivals to whoever is free, at their times. The heart of the open loop.
+
+An arrival's time is an absolute deadline: being late with one does not move the next. If nobody is free, the arrival is
+not put off but becomes an ``unsent`` row: a queue in the generator would be load that the service never saw.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import gevent
+from gevent.event import AsyncResult
+
+from workers.prompts import Prompt
+
+#: A timer may end this much late; so it is set this much early, and the rest is waited out in short turns.
+_TIMER_NS = 1_500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request that is to leave at a time (monotonic ns)."""
+
+    due_ns: int
+    prompt: Prompt
+
+
+class Dispatcher:
+    """Runs through one level's arrivals."""
+
+    def __init__(self, arrivals: Iterable[Arrival], on_unsent: Callable[[Arrival], None]) -> None:
+        """``arrivals`` rise in time; each is asked for only shortly before it is due."""
+        self._arrivals = arrivals
+        self._on_unsent = on_unsent
+        self._free: deque[AsyncResult] = deque()
+        self._is_over = False
+        self._greenlet = gevent.spawn(self._run)
+
+    def next_arrival(self, ticket: AsyncResult) -> Arrival | None:
+        """Wait, holding ``ticket``, for an arrival; None if there will be none, or the ticket was given back."""
+        if self._is_over:
+            return None
+        self._free.append(ticket)
+        arrival: Arrival | None = ticket.get()
+        return arrival
+
+    def give_back(self, ticket: AsyncResult) -> None:
+        """Who holds the ticket waits no longer."""
+        if ticket in self._free:
+            self._free.remove(ticket)
+            ticket.set(None)
+
+    def close(self) -> None:
+        """No more arrivals; those who wait are told."""
+        self._is_over = True
+        self._greenlet.kill(block=False)
+        while self._free:
+            self._free.popleft().set(None)
+
+    def _run(self) -> None:
+        for arrival in self._arrivals:
+            self._wait_until(arrival.due_ns)
+            if self._free:
+                self._free.popleft().set(arrival)
+            else:
+                self._on_unsent(arrival)
+        self._is_over = True
+        while self._free:
+            self._free.popleft().set(None)
+
+    def _wait_until(self, due_ns: int) -> None:
+        while (remaining_ns := due_ns - time.monotonic_ns()) > 0:
+            gevent.sleep(max(0.0, (remaining_ns - _TIMER_NS) / 1e9))
