@@ -50,7 +50,7 @@ def _on_init(environment: Any, runner: Any, **_: Any) -> None:
         options.out, options.run_id, options.seed = str(settings.out), settings.run_id, settings.seed
     if isinstance(runner, MasterRunner):
         RunManifest(environment, settings).listen()
-        PlainMaster(environment, runner).listen()
+        PlainMaster(environment, runner, settings.arrivals is not None).listen()
     else:
         _Hooks(environment, runner, settings).listen()
         if not is_worker:
@@ -75,10 +75,13 @@ class _Hooks:
         self._settings = settings
         self._session: Session | None = None
         self._num_starts = 0
+        self._is_begun = False
         self._ready = Event()
 
     def listen(self) -> None:
         self._environment.events.test_start.add_listener(self._on_start)
+        self._environment.events.spawning_complete.add_listener(self._on_spawned)
+        self._environment.events.test_stopping.add_listener(self._on_stopping)
         self._environment.events.test_stop.add_listener(self._on_stop)
         self._environment.events.quitting.add_listener(self._on_stop)
         if isinstance(self._runner, WorkerRunner):
@@ -89,17 +92,33 @@ class _Hooks:
                 self._on_start()
 
     def _on_start(self, **_: Any) -> None:
-        """Users are about to spawn. Without a master, each start of the test is a level."""
+        """Users are about to spawn."""
         if self._session is None:
             try:
                 self._session = self._open_session()
                 self._session.prepare()
             except SettingsError as error:
                 self._give_up(str(error))
+        self._is_begun = False
+        if self._settings.arrivals is None:
+            self._begin()
+        self._ready.set()
+
+    def _on_spawned(self, **_: Any) -> None:
+        """The schedule of an open loop starts when all users are there to take it."""
+        if not self._is_begun:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Without a master, each start of the test is a level; with one, its message begins it."""
+        self._is_begun = True
         if not isinstance(self._runner, WorkerRunner):
             self._open_level(self._num_starts, Shard(), None, self._settings.arrivals)
             self._num_starts += 1
-        self._ready.set()
+
+    def _on_stopping(self, **_: Any) -> None:
+        if self._session is not None:
+            self._session.end_arrivals()
 
     def _on_stop(self, **_: Any) -> None:
         if self._session is not None and self._session.level is not None:

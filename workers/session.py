@@ -39,6 +39,8 @@ from workers.trace import read_trace
 
 logger = logging.getLogger(__name__)
 _POLL_S = 0.01
+#: Time for the users to come to the gate before the first arrival of an open loop is due.
+_HEAD_START_NS = 200_000_000
 AnyClient = Client | SdkClient
 _UNSENT = "all users of this process had a request in flight: raise their number, the cap of the open loop"
 
@@ -110,7 +112,7 @@ class Session:
     ) -> None:
         """Let the users send; their rows belong to ``level``.
 
-        With ``arrivals`` it is an open loop, whose schedule starts at ``start_unix_ns`` (None: now) for all workers.
+        With ``arrivals`` it is an open loop, whose schedule starts at ``start_unix_ns`` for all workers (None: soon).
 
         Raises:
             SettingsError: this machine does not allow so many connections.
@@ -126,16 +128,22 @@ class Session:
         self._numbers = count(shard.index, _STRIDE)
         self.is_open_loop = arrivals is not None
         if arrivals is not None:
-            start_ns = self.wire.clock.to_monotonic(start_unix_ns) if start_unix_ns else time.monotonic_ns()
+            start_ns = time.monotonic_ns() + _HEAD_START_NS
+            if start_unix_ns is not None:
+                start_ns = self.wire.clock.to_monotonic(start_unix_ns)
             self._dispatcher = Dispatcher(self._arrivals(arrivals, level, shard, start_ns), self._write_unsent)
         self.gate.set()
+
+    def end_arrivals(self) -> None:
+        """In an open loop: nothing further is planned, and who waited for it is free."""
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+            self._dispatcher = None
 
     def close_level(self, grace_s: float) -> None:
         """Hold the users at the gate, give what is in flight ``grace_s``, then cancel it; the rows become Parquet."""
         self.gate.clear()
-        if self._dispatcher is not None:
-            self._dispatcher.close()
-            self._dispatcher = None
+        self.end_arrivals()
         with gevent.Timeout(grace_s, False):
             while self._active:
                 gevent.sleep(_POLL_S)
