@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import gevent
@@ -18,6 +18,7 @@ from workers.prompts import Prompt
 
 #: A timer may end this much late; so it is set this much early, and the rest is waited out in short turns.
 _TIMER_NS = 1_500_000
+_CAP = "all users of this process had a request in flight: raise their number, the cap of the open loop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,10 @@ class Arrival:
 class Dispatcher:
     """Runs through one level's arrivals."""
 
-    def __init__(self, arrivals: Iterable[Arrival], on_unsent: Callable[[Arrival], None]) -> None:
-        """``arrivals`` rise in time; each is asked for only shortly before it is due."""
+    def __init__(self, arrivals: Iterator[Arrival], on_unsent: Callable[[Arrival, str], None]) -> None:
+        """``arrivals`` rise in time; each is asked for when the one before it has gone."""
         self._arrivals = arrivals
+        self._next = next(arrivals, None)
         self._on_unsent = on_unsent
         self._free: deque[AsyncResult] = deque()
         self._is_over = False
@@ -54,20 +56,29 @@ class Dispatcher:
             ticket.set(None)
 
     def close(self) -> None:
-        """No more arrivals; those who wait are told."""
+        """No more arrivals; those who wait are told. What has fallen due and not left is unsent."""
         self._is_over = True
         self._greenlet.kill(block=False)
-        while self._free:
-            self._free.popleft().set(None)
+        now_ns = time.monotonic_ns()
+        while self._next is not None and self._next.due_ns <= now_ns:
+            self._on_unsent(self._next, "the level ended before it left")
+            self._next = next(self._arrivals, None)
+        self._tell_all()
 
     def _run(self) -> None:
-        for arrival in self._arrivals:
-            self._wait_until(arrival.due_ns)
+        while self._next is not None and not self._is_over:
+            self._wait_until(self._next.due_ns)
+            if self._is_over:
+                return
+            arrival, self._next = self._next, next(self._arrivals, None)
             if self._free:
                 self._free.popleft().set(arrival)
             else:
-                self._on_unsent(arrival)
+                self._on_unsent(arrival, _CAP)
         self._is_over = True
+        self._tell_all()
+
+    def _tell_all(self) -> None:
         while self._free:
             self._free.popleft().set(None)
 

@@ -42,7 +42,6 @@ _POLL_S = 0.01
 #: Time for the users to come to the gate before the first arrival of an open loop is due.
 _HEAD_START_NS = 200_000_000
 AnyClient = Client | SdkClient
-_UNSENT = "all users of this process had a request in flight: raise their number, the cap of the open loop"
 
 
 #: In a closed loop worker i sends the prompts i, i + 1000, i + 2000 and so on.
@@ -205,10 +204,10 @@ class Session:
                 prompt = source.make_like(level, number, traced[number].prompt_tokens, traced[number].output_tokens)
             yield Arrival(start_ns + round(at_s * 1e9), prompt)
 
-    def _write_unsent(self, arrival: Arrival) -> None:
+    def _write_unsent(self, arrival: Arrival, reason: str) -> None:
         assert self.level is not None
         record = self._record(arrival.prompt, self.level, 1, arrival.due_ns)
-        record.outcome, record.error = "unsent", _UNSENT
+        record.outcome, record.error = "unsent", reason
         self._finish(record)
 
     def _record(self, prompt: Prompt, level: int, attempt: int, intended_ns: int) -> Record:
