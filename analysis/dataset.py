@@ -53,12 +53,19 @@ class Level:
     chunk_at: Floats
     #: Tokens that each chunk brought.
     chunk_tokens: Floats
+    #: Requests a second that an open loop planned.
+    rate_rps: float | None = None
     #: Rows whose stream came in one burst.
     num_bursts: int = 0
     #: Where token times come from: "kernel", "user".
     clock_sources: frozenset[str] = frozenset()
     #: The load generator's own condition, where it wrote it down.
     generator: GeneratorCondition | None = None
+
+    @property
+    def load(self) -> float:
+        """Where the level stands on the axis of load: the rate offered, or the requests held in flight."""
+        return float(self.concurrency if self.rate_rps is None else self.rate_rps)
 
     @property
     def num_rows(self) -> int:
@@ -121,7 +128,7 @@ def _read_level(run_dir: Path, entry: dict[str, Any], health: list[dict[str, Any
         status=entry["status"] if whole else "interrupted", window_s=(end - start) / 1e9,
         outcome=_codes(table["outcome"], OUTCOMES), prompt_class=_codes(table["prompt_class"], PROMPT_CLASSES),
         chunk_row=chunk_row, chunk_at=chunk_at, chunk_tokens=chunk_tokens,
-        num_bursts=pc.sum(table["is_burst"]).as_py() or 0,
+        rate_rps=entry.get("rate_rps"), num_bursts=pc.sum(table["is_burst"]).as_py() or 0,
         clock_sources=frozenset(name for name in pc.unique(table["clock_source"]).to_pylist() if name),
         generator=condition(health, entry["level"], start, end), **times, **counts,
     )  # fmt: skip

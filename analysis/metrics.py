@@ -14,6 +14,7 @@ FORMULAS: dict[str, str] = {
     "are spread evenly over its chunks where the server does not tell each chunk's",
     "TTFT": "first_token − sent, over requests that succeeded and were sent inside the window",
     "TTFT from intended": "first_token − intended: what a user who arrived on time waited",
+    "Schedule lag": "sent − intended, over the requests that were sent; in a closed loop from when a user was free",
     "TPOT": "(last_token − first_token) / (completion_tokens − 1), from 2 tokens on",
     "ICL": "gap between successive content chunks of one request",
     "E2E": "last_token − sent; the closing usage chunk does not extend it",
@@ -49,6 +50,8 @@ class LevelMetrics:
     tokens_per_s: float | None
     requests_per_s: float | None
     mean_in_flight: float | None
+    #: How late requests left.
+    schedule_lag_ms: Distribution
     ttft_ms: Distribution
     ttft_from_intended_ms: Distribution
     tpot_ms: Distribution
@@ -76,6 +79,7 @@ def measure(level: Level) -> LevelMetrics:
         tokens_per_s=float(token_series(level, 1)[0]) if window else None,
         requests_per_s=finished / window if window else None,
         mean_in_flight=_mean_in_flight(level) if window else None,
+        schedule_lag_ms=distribution((level.sent - level.intended)[counted]),
         ttft_ms=distribution(level.first_token[good] - level.sent[good]),
         ttft_from_intended_ms=distribution(level.first_token[good] - level.intended[good]),
         tpot_ms=distribution(_tpot(level)[good]),

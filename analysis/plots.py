@@ -57,13 +57,13 @@ def latency_svg(summary: Summary, measure: str, label: str) -> str:
         figure, axes = _figure((5.2, 3.2))
         for name, color, marker in (("p50", _BLUE, "o"), ("p95", _ORANGE, "s")):
             points = [
-                (level.concurrency, value)
+                (level.load, value)
                 for level in summary.levels
                 if (value := getattr(getattr(level.metrics, measure), name)) is not None
             ]
             if points:
                 axes.plot(*zip(*points, strict=True), marker=marker, color=color, label=name, lw=1.6, ms=5)
-        _load_axis(axes, [level.concurrency for level in summary.levels])
+        _load_axis(axes, [level.load for level in summary.levels], summary.unit)
         axes.set_ylabel(f"{label} in ms")
         axes.set_ylim(bottom=0)
         if axes.lines:
@@ -74,11 +74,11 @@ def latency_svg(summary: Summary, measure: str, label: str) -> str:
 def _throughput(summary: Summary) -> Figure:
     figure, axes = _figure((8.6, 4.4))
     levels = [level for level in summary.levels if level.metrics.tokens_per_s is not None]
-    _draw_fit(axes, summary.knee, [level.concurrency for level in levels])
+    _draw_fit(axes, summary.knee, [level.load for level in levels])
     valid = [level for level in levels if level.verdict.kind == "valid"]
     _scatter(axes, valid, "measured level", facecolors=_BLUE)
     _scatter(axes, [level for level in levels if level not in valid], "refused level", facecolors="none")
-    _load_axis(axes, [level.concurrency for level in levels])
+    _load_axis(axes, [level.load for level in levels], summary.unit)
     axes.set_ylabel("throughput in output tokens/s")
     top = max((level.metrics.tokens_per_s or 0.0 for level in levels), default=1.0)
     axes.set_ylim(0, 1.15 * max(top, summary.knee.capacity or 0.0) or 1.0)
@@ -89,12 +89,12 @@ def _throughput(summary: Summary) -> Figure:
 
 def _scatter(axes: Axes, levels: list[LevelSummary], label: str, facecolors: str) -> None:
     if levels:
-        loads = [level.concurrency for level in levels]
+        loads = [level.load for level in levels]
         rates = [level.metrics.tokens_per_s or 0.0 for level in levels]
         axes.scatter(loads, rates, s=42, facecolors=facecolors, edgecolors=_BLUE, zorder=3, label=label)
 
 
-def _draw_fit(axes: Axes, result: KneeResult, loads: list[int]) -> None:
+def _draw_fit(axes: Axes, result: KneeResult, loads: list[float]) -> None:
     if not loads:
         return
     x = np.geomspace(min(loads), max(loads), 200)
@@ -114,8 +114,8 @@ def _figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _load_axis(axes: Axes, loads: list[int]) -> None:
-    axes.set_xlabel("requests in flight")
+def _load_axis(axes: Axes, loads: list[float], unit: str) -> None:
+    axes.set_xlabel(unit)
     if not loads:
         return
     axes.set_xscale("log", base=2)

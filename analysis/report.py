@@ -31,7 +31,11 @@ def analyze(run_dir: Path) -> Summary:
 
 def render(summary: Summary) -> str:
     """The report as one HTML page that loads nothing and runs nothing."""
+    is_open = summary.manifest.get("load") == "open"
     return _PAGE.substitute(
+        unit=summary.unit.replace(" ", "<br>", 1),
+        intended='<th colspan="4">TTFT from intended in ms</th>' if is_open else "",
+        intended_cells="<th>mean</th><th>p50</th><th>p95</th><th>p99</th>" if is_open else "",
         run_id=html.escape(summary.run_id),
         verdict=html.escape(summary.knee.verdict.replace("_", " ")),
         sentence=html.escape(summary.sentence),
@@ -40,8 +44,10 @@ def render(summary: Summary) -> str:
         throughput=throughput_svg(summary),
         ttft=latency_svg(summary, "ttft_ms", "TTFT"),
         tpot=latency_svg(summary, "tpot_ms", "TPOT"),
-        rows="".join(_row(level) for level in summary.levels),
-        refused="".join(_refusal(level) for level in summary.levels if level.verdict.reason or level.note),
+        rows="".join(_row(level, is_open) for level in summary.levels),
+        refused="".join(
+            _refusal(level, summary.unit) for level in summary.levels if level.verdict.reason or level.note
+        ),
         generator="".join(f"<p>{html.escape(sentence)}</p>" for sentence in summary.generator),
         models=_models(summary),
         formulas=_definitions(FORMULAS),
@@ -50,15 +56,16 @@ def render(summary: Summary) -> str:
     )
 
 
-def _row(level: LevelSummary) -> str:
+def _row(level: LevelSummary, is_open: bool) -> str:
     metrics = level.metrics
     failed = ", ".join(f"{count} {name}" for name, count in metrics.outcomes.items() if name != "ok") or "none"
     cells = [
-        str(level.concurrency),
+        f"{level.load:g}",
         str(metrics.requests),
         failed,
         _number(metrics.tokens_per_s),
         _number(metrics.mean_in_flight, 2),
+        *(_cells(metrics.ttft_from_intended_ms) if is_open else []),
         *_cells(metrics.ttft_ms),
         *_cells(metrics.tpot_ms),
         *_cells(metrics.e2e_ms),
@@ -71,9 +78,9 @@ def _cells(values: Distribution) -> list[str]:
     return [_number(values.mean), _number(values.p50), _number(values.p95), _number(values.p99)]
 
 
-def _refusal(level: LevelSummary) -> str:
+def _refusal(level: LevelSummary, unit: str) -> str:
     text = " ".join(part for part in (level.verdict.reason, level.note) if part)
-    return f"<li>{level.concurrency} in flight: {html.escape(text)}</li>"
+    return text and f"<li>{level.load:g} {unit}: {html.escape(text)}</li>"
 
 
 def _models(summary: Summary) -> str:
@@ -145,10 +152,10 @@ dt { font-weight: 600; } dd { margin: 0; overflow-wrap: anywhere; }
 <section><h2>Levels</h2>
 <div class="wide"><table>
 <thead>
-<tr><th rowspan="2">in flight<br>asked</th><th rowspan="2">requests</th><th rowspan="2">not ok</th>
-<th rowspan="2">tokens/s</th><th rowspan="2">in flight<br>measured</th><th colspan="4">TTFT in ms</th>
+<tr><th rowspan="2">$unit</th><th rowspan="2">requests</th><th rowspan="2">not ok</th>
+<th rowspan="2">tokens/s</th><th rowspan="2">in flight<br>measured</th>$intended<th colspan="4">TTFT in ms</th>
 <th colspan="4">TPOT in ms</th><th colspan="4">E2E in ms</th><th rowspan="2">verdict</th></tr>
-<tr><th>mean</th><th>p50</th><th>p95</th><th>p99</th><th>mean</th><th>p50</th><th>p95</th><th>p99</th>
+<tr>$intended_cells<th>mean</th><th>p50</th><th>p95</th><th>p99</th><th>mean</th><th>p50</th><th>p95</th><th>p99</th>
 <th>mean</th><th>p50</th><th>p95</th><th>p99</th></tr>
 </thead>
 <tbody>

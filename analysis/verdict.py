@@ -15,6 +15,9 @@ MAX_FAILED_SHARE = 0.05
 MIN_FINISHED = 5
 #: Little's law: the mean number in flight is the concurrency that was asked for, give or take this.
 MAX_IN_FLIGHT_ERROR = 0.05
+#: Open loop: share of arrivals that may stay unsent, and how late requests may leave.
+MAX_UNSENT = 0.01
+MAX_SCHEDULE_LAG_MS = 20.0
 #: Cores that a load process, which has one thread for everything, may use.
 MAX_GENERATOR_CPU = 0.95
 #: Bursts are said beside the verdict above this share of the rows.
@@ -38,7 +41,7 @@ def judge(level: Level, metrics: LevelMetrics, steady: Steadiness, load: str) ->
         or _failing(metrics)
         or _too_few(metrics)
         or _busy(level)
-        or (_in_flight(level, metrics) if load == "closed" else None)
+        or (_in_flight(level, metrics) if load == "closed" else _off_schedule(metrics))
         or _not_steady(steady)
     )
     return objection or LevelVerdict("valid", _remark(level, metrics))
@@ -87,6 +90,23 @@ def _in_flight(level: Level, metrics: LevelMetrics) -> LevelVerdict | None:
         f"{actual:.2f} requests were in flight on average where {level.concurrency} were asked for; the generator, not "
         f"the service, set the load (limit {MAX_IN_FLIGHT_ERROR:.0%}).",
     )
+
+
+def _off_schedule(metrics: LevelMetrics) -> LevelVerdict | None:
+    unsent, lag_ms = metrics.outcomes.get("unsent", 0), metrics.schedule_lag_ms.p95 or 0.0
+    if unsent > MAX_UNSENT * metrics.requests:
+        return LevelVerdict(
+            "client_limited",
+            f"{unsent} of {metrics.requests} arrivals found the cap on requests in flight and were not sent (limit "
+            f"{MAX_UNSENT:.0%}): the service saw less load than this level is called by.",
+        )
+    if lag_ms > MAX_SCHEDULE_LAG_MS:
+        return LevelVerdict(
+            "client_limited",
+            f"Requests left {lag_ms:.0f} ms late at p95 (limit {MAX_SCHEDULE_LAG_MS:.0f} ms): the generator did not "
+            "keep the schedule. Use more load workers.",
+        )
+    return None
 
 
 def _not_steady(steady: Steadiness) -> LevelVerdict | None:

@@ -172,7 +172,10 @@ def calibrate(
 
 @app.command()
 def sweep(
-    concurrency: Annotated[str, typer.Option(help="Levels: numbers of users, such as 1,2,4,8.")],
+    concurrency: Annotated[str, typer.Option(help="Closed loop: numbers in flight, such as 1,2,4,8.")] = "",
+    rate: Annotated[str, typer.Option(help="Open loop: requests a second, such as 0.5,1,2,4.")] = "",
+    process: Annotated[str, typer.Option(help="How they arrive: poisson, constant or gamma:VARIATION.")] = "poisson",
+    max_in_flight: Annotated[int, typer.Option(help="Open loop: arrivals beyond are not sent, and are rows.")] = 256,
     target: Annotated[str, typer.Option(help="'engine' starts one; else the URL of a service.")] = "engine",
     model: Annotated[str, typer.Option(help="Model name.  [default: demo, or the first the service lists]")] = "",
     workers: Annotated[int, typer.Option(help="Load workers, each a Locust process on a Ray node.")] = 2,
@@ -227,7 +230,8 @@ def sweep(
         num_kv_blocks=num_kv_blocks, max_model_len=max_model_len, dtype=dtype, device=device, threads=threads,
     )  # fmt: skip
     settings = SweepSettings(
-        concurrency=concurrency, target=target, model=model, workers=workers, warmup_s=warmup, duration_s=duration,
+        concurrency=concurrency, rate=rate, process=process, max_in_flight=max_in_flight,
+        target=target, model=model, workers=workers, warmup_s=warmup, duration_s=duration,
         grace_s=grace, mix=mix, prompt_tokens=prompt_tokens, max_tokens=max_tokens, language=language, seed=_seed(seed),
         collect_rows=collect_rows, ray_address=ray_address, protocol=protocol, client=client, tokenizer=tokenizer,
         request_timeout_s=request_timeout, ignore_eos=ignore_eos, continuous_usage=continuous_usage,

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.errors import UsageError
 
 MAX_CONCURRENCY = 100_000
+MAX_RATE = 1_000_000.0
 #: Between two levels: answers in flight come to their end, rows become Parquet, users spawn.
 _BETWEEN_LEVELS_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One load level: so many users, each with one request in flight at all times."""
+    """One load level: so many users, each with one request in flight at all times; or, in an open loop, arrivals at a
+    rate, of which as many may be in flight as there are users."""
 
     level: int
     users: int
     warmup_s: float
     measure_s: float
     grace_s: float
+    arrivals: str | None = None
+    rate_rps: float | None = None
 
     @property
     def planned_s(self) -> float:
@@ -42,6 +46,36 @@ def _users(name: str, text: str, part: str) -> int:
             f"{name} {text!r}: {part!r} is no whole number from 1 to {MAX_CONCURRENCY}; give some such as 1,2,4"
         )
     return int(part)
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """``0.5,1,2`` as requests a second, in the order given.
+
+    Raises:
+        UsageError: one of them is no number above 0.
+    """
+    return tuple(_rate(text, part.strip()) for part in text.split(","))
+
+
+def _rate(text: str, part: str) -> float:
+    try:
+        rate = float(part)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= MAX_RATE:
+        raise UsageError(
+            f"rate {text!r}: {part!r} is no number above 0 and up to {MAX_RATE:g}; give some such as 0.5,1,2"
+        )
+    return rate
+
+
+def at_rates(levels: Sequence[Level], rates: Sequence[float], process: str) -> tuple[Level, ...]:
+    """The levels as an open loop: ``process`` is poisson, constant, or gamma with its coefficient of variation."""
+    kind, _, variation = process.partition(":")
+    arrivals = [f"{kind}:{rate:g}" + (f":{variation}" if variation else "") for rate in rates]
+    return tuple(
+        replace(level, arrivals=text, rate_rps=rate) for level, text, rate in zip(levels, arrivals, rates, strict=True)
+    )
 
 
 def make_levels(concurrency: Sequence[int], warmup_s: float, measure_s: float, grace_s: float) -> tuple[Level, ...]:

@@ -66,10 +66,11 @@ class RunDir:
         self.manifest |= fields
         self.write()
 
-    def begin_level(self, level: int, concurrency: int) -> None:
+    def begin_level(self, level: int, concurrency: int, rate_rps: float | None = None) -> None:
         entry = {
             "level": level,
             "concurrency": concurrency,
+            "rate_rps": rate_rps,
             "status": "running",
             "started_unix_ns": None,
             "window_start_unix_ns": None,

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import UsageError
-from cluster.plan import Level, make_levels, parse_concurrency
+from cluster.plan import Level, at_rates, make_levels, parse_concurrency, parse_rates
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from workers.arrivals import parse_arrivals
 from workers.options import check_client
 from workers.prompt_classes import parse_classes, parse_mix
 from workers.prompts import LANGUAGES
@@ -40,13 +41,16 @@ class ReplicaSettings:
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
-    """A closed-loop sweep.
+    """A sweep over ``concurrency`` (closed loop), or over ``rate`` (open loop) if that is given.
 
     Raises:
         UsageError, SettingsError: a value cannot work; nothing was started or written.
     """
 
-    concurrency: str
+    concurrency: str = ""
+    rate: str = ""
+    process: str = "poisson"
+    max_in_flight: int = 256
     target: str = ENGINE_TARGET
     model: str = ""
     workers: int = 2
@@ -72,6 +76,11 @@ class SweepSettings:
 
     def __post_init__(self) -> None:
         require_at_least("workers", self.workers, 1)
+        require_at_least("max-in-flight", self.max_in_flight, self.workers)
+        if bool(self.concurrency) == bool(self.rate):
+            raise UsageError(
+                "give either --concurrency (closed loop) or --rate (open loop), such as --concurrency 1,2,4,8"
+            )
         parse_mix(self.mix)
         parse_classes(self.prompt_tokens, self.max_tokens)
         if self.language not in LANGUAGES:
@@ -90,8 +99,19 @@ class SweepSettings:
         return self.target == ENGINE_TARGET
 
     @property
+    def is_open_loop(self) -> bool:
+        return bool(self.rate)
+
+    @property
     def levels(self) -> tuple[Level, ...]:
-        return make_levels(parse_concurrency(self.concurrency), self.warmup_s, self.duration_s, self.grace_s)
+        times = self.warmup_s, self.duration_s, self.grace_s
+        if not self.is_open_loop:
+            return make_levels(parse_concurrency(self.concurrency), *times)
+        rates = parse_rates(self.rate)
+        levels = at_rates(make_levels([self.max_in_flight] * len(rates), *times), rates, self.process)
+        for level in levels:
+            parse_arrivals(level.arrivals or "")
+        return levels
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest; holds no secrets."""

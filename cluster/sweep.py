@@ -53,6 +53,7 @@ def run_sweep(settings: SweepSettings, out: Path, run_id: str) -> SweepResult:
     if not (settings.is_engine or settings.trust_env):
         _require_reachable(settings.target)
     run = RunDir.create(out, run_id, target, settings.as_json(), settings.seed)
+    run.update(load="open" if settings.is_open_loop else "closed")
     try:
         with Progress(settings.levels) as progress, ExitStack() as stack:
             sweep = _Sweep(settings, run, progress)
@@ -132,10 +133,10 @@ class _Sweep:
         )
 
     def _run_level(self, level: Level, interrupts: Interrupts) -> None:
-        self._run.begin_level(level.level, level.users)
+        self._run.begin_level(level.level, level.users, level.rate_rps)
         self._master.send(
             "level", level=level.level, users=level.users, warmup_s=level.warmup_s, measure_s=level.measure_s,
-            grace_s=level.grace_s,
+            grace_s=level.grace_s, arrivals=level.arrivals,
         )  # fmt: skip
         ended = self._follow(level, interrupts)
         self.num_ok += ended["outcomes"].get("ok", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -144,3 +145,29 @@ def test_bad_arrivals(tmp_path: Path, arrivals: str, says: str) -> None:
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_sweep_of_rates(timing_server: str, tmp_path: Path) -> None:
+    """Two load workers on Ray share one schedule; what a rate plans is what arrives, and the report has both TTFTs."""
+    command = [
+        str(Path(sys.executable).with_name("tokenswarm")), "sweep", "--target", timing_server, "--rate", "20,40",
+        "--duration", "5", "--warmup", "1", "--max-tokens", "10", "--max-in-flight", "60", "--seed", "5",
+        "--out", str(tmp_path), "--run-id", "rates", "--json",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert [level["load"] for level in summary["levels"]] == [20, 40]
+    for number, level in enumerate(summary["levels"]):
+        assert set(level["outcomes"]) == {"ok"}
+        assert level["ttft_from_intended_ms"]["mean"] >= level["ttft_ms"]["mean"] > 49
+        assert level["schedule_lag_ms"]["p50"] < 5
+        files = (tmp_path / "rates" / "requests" / f"level={number}").glob("*/part-*.parquet")
+        ids = [name for file in files for name in pq.read_table(file, partitioning=None)["prompt_id"].to_pylist()]
+        assert sorted(ids, key=lambda name: int(name.split("-")[1])) == [f"{number}-{n}" for n in range(len(ids))]
+        due = parse_arrivals(f"poisson:{level['load']:g}").times(5, number)
+        planned = sum(1 <= at < 6 for at in itertools.takewhile(lambda at: at < 6, due))
+        assert level["requests"] == pytest.approx(planned, abs=2)
+    report = (tmp_path / "rates" / "report.html").read_text()
+    assert "TTFT from intended" in report
+    assert "requests/s<br>offered" in report

@@ -35,7 +35,8 @@ def test_levels_are_kept_up_to_date(run: RunDir) -> None:
     run.begin_level(0, 4)
     assert _manifest(run)["levels"] == [
         {
-            "level": 0, "concurrency": 4, "status": "running", "started_unix_ns": None, "window_start_unix_ns": None,
+            "level": 0, "concurrency": 4, "rate_rps": None, "status": "running", "started_unix_ns": None,
+            "window_start_unix_ns": None,
             "window_end_unix_ns": None, "note": None,
         }
     ]  # fmt: skip
