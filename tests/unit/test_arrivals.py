@@ -24,8 +24,9 @@ def take(text: str, num: int, seed: int = 0, level: int = 0) -> list[float]:
 
 @given(st.sampled_from(PROCESSES), st.integers(1, 20), st.integers(0, 2**31))
 def test_shards_are_the_schedule_without_gaps_or_doubles(text: str, num_workers: int, seed: int) -> None:
-    whole = list(enumerate(take(text, 300, seed)))
-    shares = [list(shard(iter(take(text, 300, seed)), index, num_workers)) for index in range(num_workers)]
+    times = take(text, 300, seed)
+    whole = list(enumerate(times))
+    shares = [list(shard(iter(times), index, num_workers)) for index in range(num_workers)]
     assert sorted(itertools.chain(*shares)) == whole
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
