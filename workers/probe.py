@@ -67,10 +67,13 @@ def _parse() -> argparse.Namespace:
 
 def _first_model(wire: Wire) -> str:
     """Where the service does not tell its models, the request itself shows what is wrong."""
+    service = Service(wire.target, wire.route, wire.protocol)
     try:
-        return Service(wire.target, wire.route, wire.protocol).first_model()
+        return service.first_model()
     except SettingsError:
         return "unknown"
+    finally:
+        service.close()
 
 
 def _show(wire: Wire, record: Record, text: str, as_json: bool) -> None:

@@ -94,7 +94,7 @@ class Service:
         try:
             return self._exchange(path, body, headers)
         except (OSError, HTTPException):
-            self._close()
+            self.close()
             if not is_kept:
                 raise
         return self._exchange(path, body, headers)  # the service had closed the kept connection
@@ -124,7 +124,7 @@ class Service:
         proxy = "" if self._route.tunnel_request else self._route.headers
         return own + proxy + self._protocol.headers(self._target.key)
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -100,6 +100,7 @@ class Session:
         composers = make_composers(service, self._model, languages, settings.seed, self._counter)
         check_lengths(settings.classes, composers, service.max_model_len(self._model))
         self._prompts = PromptSource(settings.classes, settings.mix, composers, settings.seed)
+        service.close()
 
     def open_level(
         self,
