@@ -1,5 +1,7 @@
 """How far off the clients are, and what a token costs them: our own, our own in a busy process, the openai SDK.
 
+Other tools that are installed (benchmarks/peers.py) say their own figures beside them.
+
 All against the timing server (50 ms to the first token, then one every 20 ms, 64 tokens), one load process each, as in
 ``tokenswarm calibrate``. The floor is a bare epoll loop that only receives; it is measured beside our client, pair by
 pair. Bounds: docs/decisions/0004-client.md.
@@ -13,6 +15,7 @@ import sys
 from pathlib import Path
 
 import orjson
+from peers import run_peers
 
 from analysis.calibration import CalibrationPoint
 from cluster.calibrate import CalibrateSettings, calibrate
@@ -61,6 +64,7 @@ def main() -> None:
         ours += measure("own client", (STREAMS,))
     measure("own client, process kept at 90 % CPU by other work", (100, 400, STREAMS), busy=True)
     measure("openai SDK", (10, 50, 100), client="openai-sdk")
+    run_peers((10, 100))
     costs = [point.cpu_us_per_token for point in ours]
     marginal = [(point.cpu - at_least.cpu) / (point.tokens_per_s - at_least.tokens_per_s) * 1e6 for point in ours]
     ratio = statistics.median(cost / bare for cost, bare in zip(costs, floors, strict=True))

@@ -19,6 +19,7 @@ from cluster.progress import Progress
 from cluster.replicas import serving
 from cluster.run_dir import RunDir
 from cluster.settings import SweepSettings, free_port
+from workers.limits import core_warning
 from workers.targets import resolve_target
 
 import ray  # isort: skip
@@ -108,6 +109,9 @@ class _Sweep:
     @contextmanager
     def _load_workers(self, url: str, model: str) -> Iterator[LoadWorkers]:
         self._progress.stage(f"starting {self._settings.workers} load worker(s)")
+        warning = None if self._settings.ray_address else core_warning(self._settings.workers)
+        if warning is not None:
+            self._progress.note(warning)
         ready = self._master.wait_for("ready", _JOIN_TIMEOUT_S)
         arguments = _locust_arguments(self._settings, self._run.run_id, url, model, ready)
         workers = LoadWorkers(self._run, self._settings.workers, arguments, self._settings.collect_rows)

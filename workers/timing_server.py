@@ -14,6 +14,7 @@ import select
 import socket
 import time
 from collections import deque
+from typing import Any
 
 import orjson
 
@@ -158,12 +159,18 @@ class TimingServer:
         head, found, body = stream.buffer.partition(b"\r\n\r\n")
         if found and len(body) >= (length := int(_header(head, b"content-length") or 0)):
             stream.buffer = body[length:]
-            self._answer(
+            self._answer_or_refuse(
                 stream,
                 head,
                 body[:length],
                 self._clock.to_monotonic(stamp_of(ancillary) if ancillary else time.time_ns()),
             )
+
+    def _answer_or_refuse(self, stream: _Stream, head: bytes, body: bytes, received_ns: int) -> None:
+        try:
+            self._answer(stream, head, body, received_ns)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._reply(stream, 400, orjson.dumps({"error": {"message": f"not a chat request: {error!r}"}}))
 
     def _answer(self, stream: _Stream, head: bytes, body: bytes, received_ns: int) -> None:
         path = head.split(b" ", 2)[1]
@@ -176,6 +183,8 @@ class TimingServer:
             stream.socket.send(_HEAD + _ROLE)
             self._first.append((received_ns + self._ttft_ns, stream))
             self._stats["requests"] += 1
+        elif path == b"/health":
+            self._reply(stream, 200, b"{}")
         elif path == b"/v1/models":
             self._reply(stream, 200, orjson.dumps({"data": [{"id": _MODEL}]}))
         elif path == b"/tokenize":
@@ -210,9 +219,13 @@ def _header(head: bytes, name: bytes) -> bytes:
     return b""
 
 
-def _count(messages: list[dict[str, str]]) -> int:
-    """Tokens as this server counts them: a word, or a character that is no letter of a word."""
-    return sum(len(message["content"].split()) for message in messages) + 3
+def _count(messages: list[dict[str, Any]]) -> int:
+    """Tokens as this server counts them: words, and three for the template. Content may come in parts."""
+    texts = []
+    for message in messages:
+        content = message["content"]
+        texts += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    return sum(len(text.split()) for text in texts) + 3
 
 
 def main() -> None:
