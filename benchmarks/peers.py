@@ -60,9 +60,9 @@ def _line(run: Callable[[str, int, Path], Report], streams: int) -> str:
 def _aiperf(url: str, streams: int, folder: Path) -> Report:
     _run(
         "aiperf", "profile", "--model", "timed", "--url", url, "--endpoint-type", "chat", "--streaming",
-        "--concurrency", str(streams), "--request-count", str(streams * SECONDS),
-        "--tokenizer", str(ensure_demo_model()), "--synthetic-input-tokens-mean", "32", "--output-tokens-mean", str(TOKENS), "--use-legacy-max-tokens",
-        "--artifact-dir", str(folder), "--ui", "none",
+        "--concurrency", str(streams), "--request-count", str(streams * SECONDS), "--ui", "none",
+        "--tokenizer", str(ensure_demo_model()), "--synthetic-input-tokens-mean", "32",
+        "--output-tokens-mean", str(TOKENS), "--use-legacy-max-tokens", "--artifact-dir", str(folder),
     )  # fmt: skip
     found = json.loads((folder / "profile_export_aiperf.json").read_text())
     ttft, itl = found["time_to_first_token"], found["inter_token_latency"]
