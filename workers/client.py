@@ -89,11 +89,10 @@ class Client:
             if self._connect(record):
                 self._send(wire.request(record.request_id, body), record, stream, deadline_ns)
         except gevent.GreenletExit:
-            self._give_up("cancelled", CANCELLED)
-            record.outcome, record.error = "cancelled", CANCELLED
+            if record.outcome != "ok":  # else it had just come whole
+                record.outcome, record.error = "cancelled", CANCELLED
             raise
         finally:
-            self._exchange = None
             record.end_ns = time.monotonic_ns()
             record.error = wire.masked(record.error)
 
@@ -101,7 +100,7 @@ class Client:
         """End the request that is on its way; its row says ``cancelled``."""
         self._is_cancelled = True
         if self._exchange is not None:
-            self._give_up("cancelled", CANCELLED)
+            self._exchange.abandon("cancelled", CANCELLED)
         elif self._connecting is not None:
             self._connecting.kill(block=False)
 
@@ -161,8 +160,13 @@ class Client:
             exchange.on_deadline()
         except OSError as error:
             exchange.abandon("connect", f"connection lost before any answer: {error}")
+        except gevent.GreenletExit:
+            exchange.abandon("cancelled", CANCELLED)
+            raise
         finally:
             wire.in_flight.count -= 1
+            exchange.work()  # a good-bye may have come with the end
+            self._exchange = None  # before the handler changes: an alarm may come between
             if exchange.is_over and exchange.keeps_alive:
                 wire.reader.set_handler(self._fd, self._on_idle_readable)
             else:
@@ -175,12 +179,6 @@ class Client:
             exchange.changed.wait(_END_OF_BODY_S)
         if not exchange.is_over:
             exchange.on_deadline()
-
-    def _give_up(self, outcome: str, error: str) -> None:
-        if self._exchange is not None:
-            self._exchange.abandon(outcome, error)
-        else:
-            self.close()
 
     def _on_idle_readable(self, empty_ns: int) -> bool:
         """Between requests nothing should come but a good-bye, or the small talk of TLS."""

@@ -51,13 +51,14 @@ class Exchange:
         self._lane: FastLane | None = None
         self._pending: deque[tuple[bytes | OSError, int, int]] = deque()
         self._is_stream = False
+        self._is_spoilt = False
         self._refusal = b""
         self._bytes_in = 0
         self._doubt_ns = 0
 
     @property
     def keeps_alive(self) -> bool:
-        return self._response.keeps_alive
+        return self._response.keeps_alive and not self._is_spoilt
 
     def on_readable(self, empty_ns: int) -> bool:
         """Take what is there; true if there was any. ``empty_ns``: when the socket was last known to be empty.
@@ -91,7 +92,7 @@ class Exchange:
             data, stamp_ns, empty_ns = self._pending[0]
             try:
                 if self.is_over:
-                    pass
+                    self._is_spoilt = True  # a good-bye, or bytes that belong to no request
                 elif isinstance(data, OSError):
                     self._on_lost(data)
                 else:

@@ -29,11 +29,14 @@ class ResponseParser:
         self._chunked = False
         self._in_trailer = False
         self._until_close = False
+        self._has_excess = False
         self._inflate: zlib._Decompress | None = None
 
     @property
     def keeps_alive(self) -> bool:
-        return self.is_complete and not self._until_close and self.headers.get("connection", "").lower() != "close"
+        """Whether the connection may carry another response: this one is whole, and nothing came behind it."""
+        says_close = self.headers.get("connection", "").lower() == "close"
+        return self.is_complete and not (self._until_close or self._has_excess or says_close)
 
     @property
     def is_between_chunks(self) -> bool:
@@ -116,6 +119,7 @@ class ResponseParser:
         if self._remaining is None:
             return data
         body = data[: self._remaining]
+        self._has_excess |= len(data) > self._remaining
         self._remaining -= len(body)
         self.is_complete = self._remaining == 0
         return body
@@ -135,7 +139,10 @@ class ResponseParser:
                 break
             self._take_line(data[at:line_end])
             at = line_end + 2
-        self._buffer = data[at:]
+        if self.is_complete:
+            self._has_excess |= at < len(data)
+        else:
+            self._buffer = data[at:]
         if len(self._buffer) > _MAX_HEAD_BYTES:
             raise HttpError(f"a chunk without a size: {self._buffer[:60]!r}")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
