@@ -14,7 +14,7 @@ from typing import Any
 
 from gevent import monkey
 
-_INTERVAL_S = 0.008
+_INTERVAL_S = 0.005
 #: A number under which Python knows our handler; nobody sends it.
 _NUMBER: Any = getattr(signal, "SIGRTMAX", None)
 
