@@ -81,9 +81,10 @@ def measure_point(run_dir: Path, level: int, streams: int, window: tuple[int, in
     tokens = sum(int(((times >= first) & (times < last)).sum()) for times in map(_chunk_times, rows))
     cpu = cpu_ns / span_ns
     errors = _percentiles(ttft), _percentiles(tpot)
+    is_server_late = late > MAX_SERVER_LATE * truth.itl_s * 1e3
     return CalibrationPoint(
         streams, len(rows), truth.requests, truth.connections, tokens / span_ns * 1e9, cpu,
-        cpu_ns / 1e3 / max(tokens, 1), *errors, late, _verdict(*errors, cpu, late > MAX_SERVER_LATE * truth.itl_s * 1e3),
+        cpu_ns / 1e3 / max(tokens, 1), *errors, late, _verdict(*errors, cpu, is_server_late),
     )  # fmt: skip
 
 
