@@ -16,7 +16,7 @@ from workers.fast_lane import FastLane, learn
 from workers.http1 import HttpError, ResponseParser
 from workers.protocols.token_stream import TokenStream
 from workers.reader import Reader
-from workers.records import Record
+from workers.records import Record, refusal_outcome
 from workers.retry_after import retry_after_ns
 from workers.sse import EventParser
 from workers.transport import Connection
@@ -195,10 +195,8 @@ class Exchange:
         status = response.status or 0
         record.error = f"HTTP {status}: {text}"
         record.retry_after_ns = retry_after_ns(response.headers.get("retry-after"), time.time())
-        if status >= 500:
-            record.outcome = "server"
-        elif status >= 300:
-            record.outcome = "rejected"
+        if status >= 300:
+            record.outcome = refusal_outcome(status)
         elif _is_error(self._refusal):
             record.outcome = "server"
         else:

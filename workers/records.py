@@ -15,7 +15,9 @@ from typing import Any, Literal, get_args
 import orjson
 import pyarrow as pa
 
-Outcome = Literal["ok", "timeout", "connect", "rejected", "server", "truncated", "protocol", "cancelled", "unsent"]
+Outcome = Literal[
+    "ok", "timeout", "connect", "unauthorized", "rejected", "server", "truncated", "protocol", "cancelled", "unsent"
+]  # fmt: skip
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 PROMPT_CLASSES = ("short", "medium", "long")
 
@@ -121,6 +123,13 @@ class HealthRow:
 HEALTH_SCHEMA = pa.schema(
     [(f.name, {"level": pa.int32(), "worker": pa.string()}.get(f.name, pa.int64())) for f in fields(HealthRow)]
 )
+
+
+def refusal_outcome(status: int) -> Outcome:
+    """How a request ends that was refused with this HTTP status, from 300 up."""
+    if status >= 500:
+        return "server"
+    return "unauthorized" if status in (401, 403) else "rejected"
 
 
 def journal_line(row: Any) -> bytes:

@@ -17,7 +17,7 @@ import openai
 
 from workers.client import CANCELLED, Wire
 from workers.http1 import HttpError, ResponseParser
-from workers.records import Record
+from workers.records import Record, refusal_outcome
 from workers.transport import Connection
 
 
@@ -104,7 +104,7 @@ class SdkClient:
             return "cancelled", CANCELLED
         if isinstance(error, openai.APIStatusError):
             record.http_status = error.status_code
-            return ("server" if error.status_code >= 500 else "rejected"), f"HTTP {error.status_code}: {error.message}"
+            return refusal_outcome(error.status_code), f"HTTP {error.status_code}: {error.message}"
         if isinstance(error, openai.APITimeoutError) or isinstance(cause, TimeoutError):
             return "timeout", f"no whole answer within {self._wire.timeout_s:g} s"
         if isinstance(error, openai.APIConnectionError | OSError):

@@ -57,7 +57,7 @@ SDK_OUTCOMES = {
     "cut": "truncated",
     "reset-at-once": "connect",
     "stall": "timeout",
-    "unauthorized": "rejected",
+    "unauthorized": "unauthorized",
     "rate-limited": "rejected",
     "broken": "server",
     "bad-json": "protocol",

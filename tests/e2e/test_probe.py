@@ -14,7 +14,8 @@ from golden import free_port, golden_server
 KEY = "sk-probe-secret"
 FAULTS = {
     "refused": "connect",
-    "unauthorized": "rejected",
+    "unauthorized": "unauthorized",
+    "not-found": "rejected",
     "html": "protocol",
     "stall": "timeout",
     "truncated": "truncated",
